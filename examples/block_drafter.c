@@ -1,5 +1,5 @@
-/* block_drafter.c : a drafter that emits the states of several levels at once, as parallel and block drafters
- * do. The session makes a tree of them: every row of a level's beam is scored with the state of that level.
+/* block_drafter.c : a drafter that gives the states of several positions at once, as DFlash and DSpark do.
+ * One call makes a tree of them.
  *
  *     block_drafter
  */
@@ -25,20 +25,6 @@ static void draft_block(toy *models, int32_t last, float *block) {
     }
 }
 
-/* The tree of a block: a level has one state for all its rows. */
-static void grow(specrt_session *s, toy *models, specrt_draft *draft) {
-    float block[STEPS * TOY_WIDTH], hidden[TOPK * TOY_WIDTH];
-    specrt_beam beam;
-    toy_check_session(s, specrt_session_get_beam(s, &beam));
-    draft_block(models, beam.tokens[0], block);
-    for (int level = 0; beam.n > 0; level++) {
-        for (int32_t row = 0; row < beam.n; row++)
-            memcpy(hidden + row * TOY_WIDTH, block + level * TOY_WIDTH, TOY_WIDTH * sizeof *hidden);
-        toy_check_session(s, specrt_session_expand(s, hidden, NULL, beam.n, &beam));
-    }
-    toy_check_session(s, specrt_session_finish(s, draft));
-}
-
 int main(void) {
     static toy models;
     const int32_t prompt[] = {5, 17, 3};
@@ -52,13 +38,16 @@ int main(void) {
     const specrt_head_desc rows = {
         .rows = toy_rows, .dtype = SPECRT_DTYPE_F32, .n_rows = TOY_VOCAB, .n_cols = TOY_WIDTH};
     const specrt_policy_desc window = {.text = "window:512@kpre=8@kver=8@min=512"};
-    const specrt_session_params params = {.tree = {STEPS, TOPK, NODES}, .n_logits = TOY_VOCAB};
+    const specrt_session_params params = {
+        .tree = {STEPS, TOPK, NODES}, .n_logits = TOY_VOCAB, .n_block = STEPS};
     const specrt_request request = {.max_tokens = TOY_TOKENS};
     if (specrt_head_bind(NULL, &rows, NULL, &head, &err) ||
         specrt_policy_create(NULL, head, &window, &policy, &err) ||
         specrt_session_create(policy, &params, NULL, &s, &err))
         toy_fail(err.msg);
 
+    static float states[STEPS * TOY_WIDTH];
+    const specrt_block block = {.n = STEPS, .hidden = states};
     specrt_draft draft;
     specrt_verdict verdict;
     specrt_target_rows results = {.logits = toy_read(&models, prompt, NULL, NULL, 3)};
@@ -68,7 +57,8 @@ int main(void) {
     toy_check_session(s, specrt_session_first(s, results.logits + 2 * TOY_VOCAB, &verdict));
     answer[n++] = verdict.tokens[0];
     while (verdict.end == SPECRT_END_NONE) {
-        grow(s, &models, &draft);
+        draft_block(&models, answer[n - 1], states);
+        toy_check_session(s, specrt_session_draft_block(s, &block, &draft));
         results.logits = toy_read(&models, draft.tokens, draft.depths, draft.masks, draft.n);
         toy_check_session(s, specrt_session_accept(s, &draft, &results, &verdict));
         toy_keep(&models, verdict.nodes, verdict.n);

@@ -166,7 +166,7 @@ static float *rows_of(size_t n) {
 
 static void open_models(loop *l, const char *target, const char *drafter, const char *bundle) {
     uint8_t sha256[32];
-    int32_t layers[3];
+    int32_t layers[ENGINE_MAX_TAPS];
     specrt_error err;
     if (sl_tokenizer_open(target, &l->tok, &err) || engine_open(target, 1, &l->target, &err) ||
         engine_drafter_open(drafter, l->target, &l->drafter, &err) ||

@@ -2,7 +2,7 @@
 
     make cuda
     python3 examples/torch_host.py --target data/sample/target.gguf --draft data/sample/draft.safetensors \
-        --bundle build/sample.specb --policy microspec --policy static:4096 --prompt "1, 2, 3,"
+        --bundle build/sample/model.specb --policy microspec --policy static:4096 --prompt "1, 2, 3,"
     python3 examples/torch_host.py --target meta-llama-folder --draft eagle-folder/model.safetensors ...
 
 The target is a Llama, from a GGUF file of f32, f16 or q8_0, or a Hugging Face folder of safetensors; the drafter is

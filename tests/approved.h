@@ -28,6 +28,36 @@ static inline FILE *approved_begin_stdout(void) {
     return out;
 }
 
+/* Whether the line from p to `end` occurs before. */
+static inline bool approved_is_repeated(const char *text, const char *p, const char *end) {
+    for (const char *q = text, *q_end; q < p; q = q_end + 1) {
+        q_end = (const char *)memchr(q, '\n', (size_t)(p - q));
+        if (q_end - q == end - p && memcmp(q, p, (size_t)(end - p)) == 0) return true;
+    }
+    return false;
+}
+
+/* approved_condense() : of lines that were printed before, how many follow each other; pages that have most
+ * of their lines in common are approved once. */
+static inline void approved_condense(void) {
+    REQUIRE(fclose(approved_out()) == 0);
+    char *text = approved.text;
+    const char *last = text + approved.n;
+    int n_repeated = 0;
+    approved.f = NULL;
+    for (const char *p = text, *end; p < last; p = end + 1) {
+        end = (const char *)memchr(p, '\n', (size_t)(last - p));
+        if (!end) end = last;
+        bool repeated = approved_is_repeated(text, p, end);
+        if (!repeated && n_repeated > 0)
+            fprintf(approved_out(), "(%d lines as before)\n", n_repeated);
+        n_repeated = repeated ? n_repeated + 1 : 0;
+        if (!repeated) fprintf(approved_out(), "%.*s\n", (int)(end - p), p);
+    }
+    if (n_repeated > 0) fprintf(approved_out(), "(%d lines as before)\n", n_repeated);
+    free(text);
+}
+
 /* The lines of one text that the other one lacks, up to ten. */
 static inline void approved_print_more(const char *text, size_t n, const char *other,
                                        size_t n_other, char sign) {

@@ -1,6 +1,6 @@
 /* damage.h : what a reader says of a good file with damage at every byte, and without memory. How often
  * the reader says what is approved text. Each file has a digest, too, of all messages with their numbers
- * and of all that was read: DAMAGE=1 prints these. */
+ * and of all that was read. */
 #ifndef DAMAGE_H
 #define DAMAGE_H
 
@@ -120,8 +120,6 @@ static inline void damage_try(const void *bytes, size_t n, damage_reader read) {
     if (status) content = specrt_hash64(err.msg, strlen(err.msg), (uint64_t)status);
     if (damage.digest == 0) damage.first = content;
     damage.digest = specrt_hash64(&content, sizeof content, damage.digest);
-    if (getenv("DAMAGE"))
-        printf("%016llx %s\n", (unsigned long long)content, status ? err.msg : "");
 }
 
 typedef struct damage_good {

@@ -29,36 +29,13 @@ from typing import NamedTuple
 
 # Files of src/ are of the section that their name begins with; these of another one.
 SECTION_OF = {"reader": "trace", "writer": "trace"}
-# Tests of a section of src/ where they are not tests/specrt/test_<section>.c and test_null_arguments.c alone.
-RUNTIME_TESTS = {
-    "shortlist": "shortlist row_ids session successor", "arc": "arc retrieve snapshot", "auto": "auto session_auto",
-    "blocks": "row_ids simd", "cluster": "cluster_view router row_ids session", "cograph": "cograph successor",
-    "head": "head shortlist row_ids session_make simd", "host": "host retrieve", "os": "bundle base retrieve",
-    "pool": "pool shortlist stock window snapshot", "ranks": "ranks row_ids session", "retrieve": "retrieve snapshot",
-    "rows": "rows row_ids", "scan": "sketch",
-    "session": "session session_order session_make session_auto stock host retrieve distribution router",
-    "snapshot": "snapshot host",
-    "stock": "stock session", "window": "window snapshot",
-}
 ELSEWHERE = "arm64"  # in the name of a file that this machine does not run
 # In names of functions, and as Linux calls the instruction set that they need: x86 machines differ in these.
 INSTRUCTION_SETS = {"avx512": "avx512f", "vnni": "avx512_vnni"}
 
-# Command-line tests of the tools, and of libraries whose work only shows in a tool's files.
-CLI_TESTS = {
-    "tools/cluster-build": "cluster build_tables", "tools/cograph-build": "cograph build_tables",
-    "tools/hnsw-build": "hnsw build_tables", "tools/sketch-build": "sketch",
-    "tools/specrt-bundle": "bundle build_tables", "tools/specrt": "specrt_", "tools/specrt-eval": "eval",
-    "engine": "eval_tables eval_bad_input",
-    "tools/vocabtrim-calibrate": "calibrate build_tables",
-    "lib/base": "build_tables output_files hostile_names calibrate_interrupt calibrate_usage calibrate_threads "
-                "calibrate_report",
-    "lib/counts": "calibrate_ids calibrate_merge cograph_build build_tables",
-    "lib/formats": "bundle_pack bundle_merge bundle_verify bundle_import bundle_drafter",
-    "lib/corpus": "calibrate_text calibrate_bad_input eval_generate eval_bad_input",
-    "lib/model": "head_bad bundle_export bundle_import bundle_check bundle_recut bundle_drafter",
-}
-CLI_TOO_SLOW = {"calibrate_pair", "calibrate_make", "cograph_full_disk", "calibrate_mpi", "cograph_mpi"}
+# Command-line tests that take long, or wait for something else.
+CLI_TOO_SLOW = {"bench_compare", "bench_seen", "calibrate_make", "cograph_full_disk", "models", "specrt_ask",
+                "specrt_own_pair", "specrt_own_stop", "tools_mpi"}
 
 
 # --- what can be changed ---
@@ -208,17 +185,19 @@ class Section(NamedTuple):
     tool: str     # or ""
 
 
-def unit_tests(folder, stems):
-    return sorted({str(p) for stem in stems for p in Path("tests", folder).glob(f"test_{stem}.c")})
+def unit_tests(folder):
+    return sorted(str(p) for p in Path("tests", folder).glob("test_*.c"))
 
 
-def cli_tests(name):
-    prefixes = CLI_TESTS.get(name, "").split()
+def cli_tests(tool=""):
+    """Those that run a tool; without one all."""
+    named = re.compile(rf"(?<![\w/-]){tool}(?![\w-])")
     return sorted(str(p) for p in Path("tests/cli").glob("*.sh")
-                  if p.stem != "run" and p.stem not in CLI_TOO_SLOW and any(p.stem.startswith(x) for x in prefixes))
+                  if p.stem != "run" and p.stem not in CLI_TOO_SLOW and named.search(p.read_text()))
 
 
 def runtime_sections():
+    """Every test of the runtime, since one reaches a section through those above it."""
     files = defaultdict(list)
     for path in sorted(Path("src").glob("*/*.[ch]")):
         stem = path.stem.split("_")[0]
@@ -226,26 +205,27 @@ def runtime_sections():
             files[SECTION_OF.get(stem, stem)].append(path)
     for name, paths in files.items():
         mutants = [m for path in paths for m in mutants_of(name, str(path))]
-        tests = unit_tests("specrt", [*RUNTIME_TESTS.get(name, name).split(), "null_arguments"])
-        if mutants and tests:
-            yield Section(name, mutants, tests, "")
+        if mutants:
+            yield Section(name, mutants, unit_tests("specrt"), "")
 
 
 def library_sections():
+    """The tests of a library's folder, then the command line, which every library reaches."""
     for folder in sorted(Path("lib").iterdir()) + [Path("engine")]:
         name = str(folder)
         mutants = [m for p in sorted(folder.rglob("*.c")) for m in mutants_of(name, str(p))]
-        yield Section(name, mutants, unit_tests(folder.name, ["*"]) + cli_tests(name), "")
+        yield Section(name, mutants, unit_tests(folder.name) + cli_tests(), "")
 
 
 def tool_sections():
+    """Unit tests that include a tool's headers, and command-line tests that run it."""
     for folder in sorted(Path("tools").iterdir()):
         if not (folder / "main.c").exists() or folder.name == "specrt-llama":  # needs llama.cpp
             continue
         name = str(folder)
         mutants = [m for p in sorted(folder.rglob("*.c")) for m in mutants_of(name, str(p))]
         tests = [str(t) for t in sorted(Path("tests").glob("*/test_*.c")) if f'"{name}/' in t.read_text()]
-        yield Section(name, mutants, tests + cli_tests(name), folder.name)
+        yield Section(name, mutants, tests + cli_tests(folder.name), folder.name)
 
 
 def listed_equivalents(path):
@@ -323,7 +303,7 @@ class Memory:
             stem = Path(test).stem
             command = [f"{self.build}/tests/{stem}"] if test.endswith(".c") else cli_command(f"{self.build}/bin", test)
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                       stderr=subprocess.DEVNULL)
+                                       stderr=subprocess.DEVNULL, preexec_fn=lambda: limited(8 << 30, 600))
             _, process.returncode, usage = os.wait4(process.pid, 0)
             if process.returncode != 0:
                 print(f"mutate: {test}: fails without a change", flush=True)
@@ -360,6 +340,7 @@ class Bench:
         self.cc = os.environ["CC"].split()
         self.cflags = os.environ["CFLAGS"].split() + ["-O1", "-g0", "-w", "-Wno-error"]
         self.ldlibs = os.environ["LDLIBS"].split()
+        self.openblas = subprocess.check_output(["pkg-config", "--libs", "openblas"], text=True).split()
         self.sanitizer = []  # flags, while a survivor is tried again
         self.library = str(self.build / "libspecrt-tools.a")
         self.unchanged = {}  # code of each file without a change
@@ -457,7 +438,7 @@ class Bench:
 
     def libraries(self, tool):
         """The library of a tool, and those of others that it needs."""
-        return [f"{self.build}/{tool}.a"] + (os.environ["OPENBLAS"].split() if tool == "tools/sketch-build" else [])
+        return [f"{self.build}/{tool}.a"] + (self.openblas if tool == "tools/sketch-build" else [])
 
     def command(self, mutant, objects, section, test, built):
         """Builds a test with the mutant inside; `built` is empty until the tools are."""
@@ -501,9 +482,10 @@ class Bench:
             self.sanitizer, self.memory = [], memory
 
     def killer(self, mutant, objects, section, first="", patience=4):
-        """The test that fails, or takes longer than `patience` times what it took, or "". The quick ones are first."""
-        main, built = Path(mutant.path).name == "main.c", []
-        for test in sorted(section.tests, key=lambda t: (t != first, self.found.guess(t))):
+        """The test that fails, or takes longer than `patience` times what it took, or "". What has the section's name
+        is first, then the quick ones."""
+        main, built, own = Path(mutant.path).name == "main.c", [], f"_{Path(section.name).name}"
+        for test in sorted(section.tests, key=lambda t: (t != first, own not in t, self.found.guess(t))):
             if main and test.endswith(".c"):  # which link no main.c
                 continue
             seconds = 2 + patience * self.found.time(test)

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# run.sh BUILD [NAME...] : every unit test that is built, the compile tests, the examples, the
-# command-line tests and the Python package; with NAMEs, of all but the unit tests only the
+# run.sh [--times] BUILD [NAME...] : every unit test that is built, the compile tests, the examples,
+# the command-line tests and the Python package; with NAMEs, of all but the unit tests only the
 # command-line tests whose names hold one of them. The compile tests build for themselves, so a
-# sanitized run (SAN) leaves them out. With TIMES=1 the seconds of CPU that each took stand
-# before the tally. Closes with one line "N passed, N failed, N skipped".
+# sanitized run leaves them out. With --times the seconds of CPU that each took stand before the
+# tally. Closes with one line "N passed, N failed, N skipped".
 set -u
+times=
+if [ "$1" = --times ]; then times=$1; shift; fi
 build=$1; shift
+. tests/sanitized.bash
 passed=0 failed=0 skipped=0
 tally() { # name, output: add up its last "N passed, N failed, N skipped"
     local line; line=$(grep -oE '[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped' <<<"$2" | tail -n 1)
@@ -15,7 +18,7 @@ tally() { # name, output: add up its last "N passed, N failed, N skipped"
 }
 # As many at a time as there are cores, told in the order of their names; the long one begins.
 tests=$(find "$build/tests" -maxdepth 1 -name 'test_*' -type f -perm -u+x ! -name '*.*' | sort)
-if [ $# = 0 ] && [ -z "${SAN:-}" ]; then tests="tests/compile/run.sh
+if [ $# = 0 ] && ! is_sanitized "$build/bin"; then tests="tests/compile/run.sh
 $tests"; fi
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
@@ -32,15 +35,15 @@ if ! grep -q /test_gpu_ <<<"$tests"; then
     echo "skipped test_gpu: no headers of the CUDA toolkit (CUDA_HOME), or a run of a part"
     skipped=$((skipped + 1))
 fi
-for script in tests/cli/run.sh tests/examples.sh; do
-    if [ $# != 0 ] && [ $script != tests/cli/run.sh ]; then continue; fi
-    out=$("$script" "$build/bin" "$@" 2>&1); echo "$out"
+for script in "tests/cli/run.sh $times" tests/examples.sh; do
+    if [ $# != 0 ] && [ "$script" = tests/examples.sh ]; then continue; fi
+    out=$($script "$build/bin" "$@" 2>&1); echo "$out"
     tally "$script" "$out"
 done
 if [ $# = 0 ]; then
     out=$(tests/python/run.sh "$build" 2>&1); echo "$out"
     tally tests/python/run.sh "$out"
 fi
-[ -z "${TIMES:-}" ] || awk -f tests/times.awk "$logs"/*.times | sort -rn
+[ -z "$times" ] || awk -f tests/times.awk "$logs"/*.times | sort -rn
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

@@ -20,6 +20,8 @@ typedef struct test_case {
 } test_case;
 
 static int test_failures; /* of the running case */
+static int test_argc;
+static char **test_argv;
 static const char *test_skipped;
 static jmp_buf test_escape;
 
@@ -35,6 +37,15 @@ static jmp_buf test_escape;
 #define CHECK_NEAR(a, b, tolerance)                                                                \
     test_check_near(__FILE__, __LINE__, #a " ~ " #b, (a), (b), (tolerance))
 #define SKIP(reason) (test_skipped = (reason), longjmp(test_escape, 1))
+
+/* test_setting() : the value of the program's argument NAME=VALUE, or NULL. */
+static inline const char *test_setting(const char *name) {
+    size_t n = strlen(name);
+    for (int i = 1; i < test_argc; i++)
+        if (strncmp(test_argv[i], name, n) == 0 && test_argv[i][n] == '=')
+            return test_argv[i] + n + 1;
+    return NULL;
+}
 
 /* test_brief() : under a sanitizer, where code is ten to twenty times slower, tests take so much of their
  * data as reaches all of their code. EVERYTHING=1 takes all. */
@@ -109,9 +120,10 @@ static inline int test_main(int argc, char **argv, const test_case *cases, int n
         }
         if (strcmp(argv[i], "--filter") == 0 && i + 1 < argc)
             filter = argv[++i];
-        else
-            return fprintf(stderr, "usage: %s [--list] [--filter TEXT]\n", argv[0]), 2;
+        else if (!strchr(argv[i], '='))
+            return fprintf(stderr, "usage: %s [--list] [--filter TEXT] [NAME=VALUE]\n", argv[0]), 2;
     }
+    test_argc = argc, test_argv = argv;
     for (int j = 0; j < n; j++) {
         if (filter && !strstr(cases[j].name, filter)) continue;
         test_failures = 0;

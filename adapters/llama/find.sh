@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# find.sh LLAMA FOLDER : where llama.cpp is, as FOLDER/cflags and FOLDER/libs for the compiler.
+# find.sh LLAMA FOLDER [OPTION...] : where llama.cpp is, as FOLDER/cflags and FOLDER/libs for the
+# compiler.
 # LLAMA is
 #     pkg      what pkg-config knows as llama (Debian: libllama-dev)
 #     a folder where it is installed (include/llama.h and lib/libllama.so), or its sources, which
-#              cmake builds in FOLDER/build: libraries alone, no tools
+#              cmake builds in FOLDER/build with these options: libraries alone, no tools
 #     empty    the sources that `make llama-fetch` brought, else pkg
 set -euo pipefail
-llama=$1 folder=$2
+llama=$1 folder=$2; shift 2
+options=("$@")
 fail() { echo "make llama: $*" >&2; exit 1; }
 
 # folder PATH : the whole path, which becomes text of recipes.
@@ -53,8 +55,8 @@ build_sources() {
             -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
             -DLLAMA_BUILD_SERVER=OFF -DLLAMA_CURL=OFF \
             -DCMAKE_UNITY_BUILD=ON -DCMAKE_PROJECT_ggml_INCLUDE="$ours/ggml.cmake" \
-            ${LLAMA_CMAKE:-} >"$out/log" 2>&1 &&
-            cmake --build "$out" --target llama -j "${LLAMA_JOBS:-$(nproc)}" >>"$out/log" 2>&1 ||
+            "${options[@]}" >"$out/log" 2>&1 &&
+            cmake --build "$out" --target llama -j "$(nproc)" >>"$out/log" 2>&1 ||
             fail "$at: does not build: $(grep -m 1 -iE 'error' "$out/log" || tail -n 1 "$out/log")"
     fi
     write "-isystem $at/include -isystem $at/ggml/include" \

@@ -100,7 +100,20 @@ int specrt_llama_headless(specrt_llama *s);
  * the feature made of states, of position P (Li et al. 2025, arXiv 2503.01840, section 3.1). So a position
  * waits for the token behind it, and n_read counts pairs: the root's is read by the first pass of a draft,
  * and once more by the next, unless there was a commit between them. What returns an int returns 0, or 1
- * and says why. */
+ * and says why. In the order of calls:
+ *
+ *     opening           start; sample, twice: with the drafter's head and without
+ *     a prompt's part   read(1); a pass of the target; keep(NULL); read(1)
+ *     a draft           for each level draft_input, whose memory the pass fills, then root or level
+ *     verification      a pass of the target
+ *     commit            advance, if the drafter read the root; keep(nodes); read, where too many pairs wait
+ *     a pass of the target    in llama.cpp's callback wants, then take, for each node; saw, at the end
+ *     a pass of the drafter   at_node, for each node, as llama.cpp's callback
+ *
+ *     a kept sequence   forget, waiting; when it is resumed, waiting
+ *
+ * n_past is the position that the target reads next. keep comes before it grows, so that states of new
+ * positions are placed behind those that wait; read comes after. */
 struct specrt_llama_reader {
     bool (*start)(specrt_llama *s); /* with both contexts. @return whether there was memory */
     void (*close)(specrt_llama *s);

@@ -66,7 +66,7 @@ function function_at(from, to,    i, text, names, n, more, first, documented, ha
         line[from] = "/** " (text ~ /get_stats/ ? "Copies the statistics." : "Frees the object.") more " */ " line[from]
 }
 
-# group_at I : a heading, whose other lines stay as they are.
+# group_at I : a heading, whose other lines stay as they are, without their stars.
 function group_at(i,    title) {
     title = line[i]
     gsub(/^\/\* ---- | ----.*/, "", title)
@@ -76,7 +76,8 @@ function group_at(i,    title) {
         return
     }
     line[i] = title "@verbatim"
-    while (line[++i] !~ /\*\/$/) {}
+    do sub(/^ \*( |$)/, "", line[++i])
+    while (line[i] !~ /\*\/$/)
     sub(/ *\*\/$/, "\n@endverbatim\n@{ */", line[i])
 }
 

@@ -4,10 +4,17 @@
 # link to are copied beside them.
 set -eu
 out=$1 api=$2 man=$3; shift 3
+command -v pandoc >/dev/null || {
+    echo "docs: no pandoc; run: apt-get install -y doxygen pandoc" >&2
+    exit 1
+}
 here=$(dirname "$0")
 rm -rf "$out"
 mkdir -p "$out/api" "$out/man"
 cp -r "$api/." "$out/api"
+# The reference's title leads back to the pages.
+sed -i 's,\(<div id="projectname">\)\(specrt\),\1<a href="../index.html">\&larr; \2</a>,' \
+    "$out"/api/*.html
 cp "$here/style.css" "$out/style.css"
 
 # page FORMAT SOURCE TARGET : one page; TARGET without .html, relative to OUT. The files that it
@@ -35,7 +42,7 @@ done
     printf '# Manual pages\n\n'
     for source in "$man"/*.1; do
         name=$(basename "$source" .1)
-        printf -- '- [%s](%s.html)\n' "$name" "$name"
+        printf -- '- [%s](%s.html): %s\n' "$name" "$name" "$(sed -n '3s/.* \\- //p' "$source")"
     done
 } >"$out/man/index.md"
 page gfm "$out/man/index.md" man/index

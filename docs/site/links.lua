@@ -1,5 +1,6 @@
 -- For pandoc: links between Markdown pages become links between pages of the site. The other files that a page links to
--- are named on file 3, for build.sh to copy. A link to a folder without README.md becomes plain text.
+-- are named on file 3, for build.sh to copy. A link to a folder without README.md becomes plain text. Code such as a
+-- policy or a path may break before +, @ and /.
 local source = os.getenv("SOURCE")
 local files = io.open("/dev/fd/3", "w")
 
@@ -44,4 +45,9 @@ end
 function Image(image)
     image.src = site_target(image.src) or image.src
     return image
+end
+
+function Code(code)
+    local escaped = code.text:gsub("[&<>]", {["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;"})
+    return pandoc.RawInline("html", "<code>" .. escaped:gsub("%f[+@/][+@/]", "<wbr>%0") .. "</code>")
 end

@@ -117,11 +117,21 @@ static void test_interrupts(void) {
     CHECK_INT(end_parent(SIGKILL, "echo; exec sleep 1000"), -SIGKILL);
 }
 
+static void test_beside(void) {
+    char path[4096];
+    CHECK(sl_child_beside("test_child", path, sizeof path));
+    CHECK(path[0] == '/' && access(path, X_OK) == 0);
+    CHECK(!sl_child_beside("test_child", path, strlen(path))); /* the end does not fit */
+    CHECK(!sl_child_beside("test_child", path, 4));
+    CHECK(!sl_child_beside("no such program", path, sizeof path));
+}
+
 static const test_case cases[] = {
     {"codes", "exit codes and signals of children", test_codes},
     {"no_program", "a program that cannot run is named", test_no_program},
     {"descriptors", "a child gets the descriptors that it is given", test_descriptors},
     {"many", "forty children end", test_many},
+    {"beside", "a program in the same folder is found", test_beside},
     {"interrupts", "a child ends with its parent, however the parent ends", test_interrupts},
 };
 TEST_MAIN(cases)

@@ -59,6 +59,7 @@ static void test_page(void) {
     sl_html_lines(approved_out(), lines);
     sl_html_text(approved_out(), "tab\tline\n\x1b[0m\xff");
     sl_html_end(approved_out());
+    approved_condense();
     approved_compare("tests/base/html_plot.exact");
 }
 

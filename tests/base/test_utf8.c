@@ -198,10 +198,10 @@ static void case_code_points(void) {
     }
 }
 
-/* With SPECRT_PYTHON=python3: a megabyte of random text through the interpreter itself. */
+/* With python=python3: a megabyte of random text through the interpreter itself. */
 static void case_interpreter(void) {
-    const char *python = getenv("SPECRT_PYTHON");
-    if (!python || !*python) SKIP("set SPECRT_PYTHON=python3 to compare with it");
+    const char *python = test_setting("python");
+    if (!python) SKIP("python=python3 compares with it");
     enum { SIZE = 1 << 20 };
     char in[] = "/tmp/specrt-utf8-XXXXXX", command[512];
     uint8_t *text = (uint8_t *)malloc(SIZE);

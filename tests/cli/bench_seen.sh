@@ -5,11 +5,13 @@ mkdir prompts
 for task in medical rag; do
     printf '{"prompt": "Is \\"domain\\": \\"x\\" it?", "domain": "%s"}\n' $task >prompts/$task.jsonl
 done
-touch bench-sample.specb
+mkdir bench-sample
+touch bench-sample/model.specb
 cd "$top" || exit 1
-BUILD=$OLDPWD PROMPTS=$OLDPWD/prompts bash -c '. bench/pair.sh
+bash -c '. bench/settings.bash
+    . bench/pair.sh
     pair sample
     [ "$(unseen rag medical) $(seen rag medical)" = "rag medical" ] || exit 1
-    cat $(tasks rag medical)' >"$OLDPWD/asked" || exit 1
+    cat $(tasks rag medical)' bash BUILD="$OLDPWD" >"$OLDPWD/asked" || exit 1
 [ "$(sed 's/.*"domain": //' "$OLDPWD/asked" | tr -d '\n')" = '"rag"}"seen-medical"}' ] ||
     { cat "$OLDPWD/asked"; exit 1; }

@@ -1,6 +1,5 @@
-# The report is one page without script or outside file, and shows tokens escaped.
+# The report: one page without script or outside file, with tokens escaped; and a page as approved.
 . "$CLI_TESTS/lib.bash"
-NARRATES=1
 for ((i = 0; i < 50; i++)); do printf '<script>alert("x&y")</script>\n'; done >evil.txt
 mkdir '<b>'
 printf 'Hello <i>world</i> & more\n' >'<b>/a.txt'
@@ -12,8 +11,8 @@ report() { # FLAGS... : a page whose tables have as many cells in each row as in
     [ "$(grep -c '<svg viewBox' r.html)" = "$(grep -c '</svg>' r.html)" ] ||
         fail "unbalanced svg"
     # The curves of coverage end at all ids and 100%, at the upper edge.
-    sed -n '/aria-label="Coverage by size/,/<\/svg>/s/.*class="curve.* \([0-9.]*\)".*/\1/p' r.html |
-        sort -u >edges
+    sed -n '/aria-label="Coverage by size/,/<\/svg>/p' r.html |
+        sed -n 's/^<path class="curve.* \([0-9.]*\)".*/\1/p' | sort -u >edges
     [ "$(cat edges)" = 18.0 ] || fail "curves end at $(cat edges)"
     ! grep -q 'nan\|inf[^o]' r.html || fail "the report holds a NaN"
 }
@@ -33,3 +32,11 @@ for good in '&lt;b&gt;' '&lt;' 'Coverage by size' 'Count by rank' 'Estimated spe
     'prefers-color-scheme'; do
     grep -qF "$good" r.html || fail "the report lacks $good"
 done
+
+# The page that a person reads: without grids and curves of plots, and with every twentieth token.
+corpus=$CLI_TESTS/../../data/corpus
+accepts vocabtrim-calibrate --tokenizer "$CLI_TESTS/../../data/sample/target.gguf" \
+    --corpus "$corpus/math" "$corpus/qa" --mass 0.7 --balance --report page.html -q
+sed '1,/<\/style>/d' page.html |
+    awk '/<h2>/ { n = 0 } /<li><span/ && n++ % 20 { next } !/class="(grid|axis|label|curve)/'
+sed -n 's/.*class="curve[^>]* d="\(M[^L]*L[^L]*\).*\(L.*\)".*/\1 ... \2/p' page.html

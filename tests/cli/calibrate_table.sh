@@ -2,7 +2,6 @@
 # three ids (7 is forced) are 22, the accept length is 1 + 0.5 x 22/36 + (0.5 x 22/36)^2, and c is
 # (3e7 - 512 x 4997) / 1e8.
 . "$CLI_TESTS/lib.bash"
-NARRATES=1
 ids t.bin 5 5 5 5 3 3 3 9 9 2 700 5 1500 9 4000 5
 ids u.bin 3 3 3 5
 run() { accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 5000 --keep 7 \
@@ -30,12 +29,15 @@ At 3 ids, by domain, the worst first:
 
 END
 run --accept-rate 0.5,0.5 --target-params 1e8 --draft-params 3e7 --d-draft 512 --json
-t='"n_documents":1,"n_bytes":64,*"n_tokens":16,"n_tokens_holdout":0,"n_completions":0,'
-u='"n_documents":1,"n_bytes":16,*"n_tokens":4,"n_tokens_holdout":0,"n_completions":0,'
-prints "*{\"name\":\"t.bin\",*\"weight\":2,$t\"coverage_calibration\":0.5625,*"
-prints "*{\"name\":\"u.bin\",*\"weight\":1,$u\"coverage_calibration\":1,*"
-prints '*"n_distinct":7,"unseen_estimate":0.2,"bytes_read":40,"n_files":2,*"n_records":2,*'
-prints '*"accept_rate":\[0.5,0.5\],"gamma":2,*"params_source":"as given"},"best_size":1024,*'
+has n_tokens=20 n_selected=3 n_distinct=7 unseen_estimate=0.2 bytes_read=40 n_files=2 n_records=2 \
+    'domains[].name=t.bin u.bin' 'domains[].weight=2 1' 'domains[].n_documents=1 1' \
+    'domains[].n_bytes=64 16' 'domains[].n_tokens=16 4' 'domains[].n_tokens_holdout=0 0' \
+    'domains[].n_completions=0 0' 'domains[].coverage_calibration=0.5625 1' \
+    'domains[name=u.bin].digest=0ef749a5728751a9' 'speed.accept_rate=0.5 0.5' speed.gamma=2 \
+    speed.target_params=100000000 speed.draft_params=30000000 speed.d_draft=512 \
+    'speed.params_source=as given' best_size=1024 'sweep[].size=3 1024 2048 4096 5000' \
+    'sweep[].tau=1.3989 1.75 1.75 1.75 1.75' 'sweep[].c=0.2744 0.2796 0.2849 0.2954 0.3' \
+    'sweep[].mbsu=0.9032 1.1223 1.1148 1.1001 1.0938'
 export LC_ALL=C.UTF-8
 run --accept-rate 0.5,0.5
 prints '*hold-out     tau  60%                 100%

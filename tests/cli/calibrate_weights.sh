@@ -1,6 +1,5 @@
 # Weights scale domains; a weight of 0 leaves one out of the ranking.
 . "$CLI_TESTS/lib.bash"
-NARRATES=1
 mkdir x y
 ids x/a.bin 1 1 1 1 2
 ids y/a.bin 2 2 3 3 3

@@ -48,17 +48,17 @@ train() { cluster-build --model "$model" --router coral --clusters 8 --mean-rows
     --rate 0.02 "$@"; }
 model=model.safetensors
 accepts train --trace run.trace --json -o run.specb
-prints '{*"recall":1,*"recall_oracle":1,*"n_examples":192*}'
+has router.recall=1 router.recall_oracle=1 router.n_examples=192
 accepts specrt-bundle verify run.specb
 refuses 3 "*training: expected 64 or more drafted positions of 2 or more prompts, found 2 of 1; *" \
     train --trace few.trace -o x.specb
 refuses 2 "*--router dynaspec or coral*" cluster-build --model $model --trace run.trace -o x.specb
 model=eagle3.safetensors
 accepts train --trace eagle3.trace --json -o eagle3.specb
-prints '{*"n_rows":64,*"recall":1,*}'
+has n_rows=64 router.recall=1
 accepts specrt-bundle verify eagle3.specb --model $model
 accepts specrt-bundle info eagle3.specb --json
-prints '*"group":{*"n_members":64*'
+has group.n_members=64
 refuses 3 '*far.safetensors: tensor "d2t": entry 63 leads outside *' \
     cluster-build --model far.safetensors --clusters 2 -o x.specb
 refuses 3 '*twice.safetensors: tensor "d2t": expected a token for each row, found token 1 twice' \

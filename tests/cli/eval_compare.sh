@@ -8,7 +8,7 @@ compare() {
         --prompts "$prompts/code.jsonl" "$prompts/qa.jsonl" --limit 2 "$@"
 }
 
-accepts compare --policy window:16@min=8,full --policy microspec-paper --report page.html
+accepts compare --policy window:16@min=8,full --policy microspec-paper --report page.html -o it.json
 prints "* accept *policy *length *tok/s *
 plain *
 full *32768 *
@@ -29,7 +29,9 @@ sed -n '/<h2>Milliseconds of a cycle/,/<\/table>/s/<[^>]*>/ /gp' page.html >time
 awk '$1 == "plain" { n += $2 == "-" && $3 == "-" && $6 == "-" && $7 > 0 }
     $1 == "full" { n += ($2 + $3 + $4 + $5 + $6 - $7) ^ 2 < 0.002 && $2 * $3 * $4 * $8 > 0 }
     END { exit n != 2 }' times || fail "$(cat times)"
-refuses 2 "*page.html: exists; use -f *" compare --report page.html
+refuses 2 "*: page.html: *" compare --report page.html
+holds it.json target=target.gguf recommended rows[0].policy=plain
+refuses 2 "*: it.json: *" compare -o it.json
 
 # A stream: what was learnt stays, one change of domain; what lists held, what events cost.
 length=$(most 24 10)
@@ -61,20 +63,22 @@ refuses 2 "*--memory: expected off or conversation, found 'user'" turns --memory
 refuses 2 "*--memory conversation: expected no --stream*" turns --memory conversation --stream
 accepts compare --policy retrieve@graph=off+window:8@min=8 --json --lists --stream --max-tokens \
     $(most 16 8)
-prints \
-    '*"mass":0.*"recall":{*"10":*"50":*"100":*"recall_beyond_fixed":*"events_per_cycle":*"update_event_ms":*'
-prints '*"accept_length_since_change":{*"before":*"256-":null*'
+row='rows[policy=retrieve@graph=off+window:8@min=8][domain=all]'
+has "$row.mass=0.*" "$row.recall.10=*" "$row.recall.50=*" "$row.recall.100=*" \
+    "$row.recall_beyond_fixed.10=*" "$row.events_per_cycle=*" "$row.update_event_ms=*" \
+    "$row.accept_length_since_change.before=*" "$row.accept_length_since_change.256-=null"
 
 accepts compare --json --temperature 0.7
-for key in recommended recommended_policy recommended_by worst_domain worst_accept_full \
-    as_fast outcome pruning_outcome advice speedup_request \
-    policy domain n_prompts n_tokens accept_length coverage shortlist_rows draft_ms head_ms \
-    update_ms verify_ms prefill_ms tokens_per_second speedup_plain speedup_full bytes_extra \
-    temperature drafter ci95 n_compared first_divergence loop_share acceptance; do
-    prints "*\"$key\":*"
+for key in recommended recommended_policy recommended_by as_fast outcome pruning_outcome advice; do
+    has "$key=*"
 done
-prints '{*"n_prompts":4,*"temperature":0.7*"first_divergence":null*}'
-[ "$(grep -o '"policy":' ../out | wc -l)" = 9 ] ||
-    fail "expected three policies by two domains and all"
+row='rows[policy=full][domain=all]'
+for key in worst_domain worst_accept_full speedup_request n_tokens accept_length coverage \
+    shortlist_rows draft_ms head_ms update_ms verify_ms prefill_ms tokens_per_second speedup_plain \
+    speedup_full bytes_extra drafter ci95 n_compared loop_share acceptance; do
+    has "$row.$key=*"
+done
+has "$row.n_prompts=4" "$row.temperature=0.7" "$row.first_divergence=null" \
+    'rows[].domain=all code qa all code qa all code qa' 'rows[domain=all].policy=plain full *'
 accepts compare --temperature 0.7 --sampled-drafts
 prints "*; 0 tokens compared with plain decoding: sampled drafts have its distribution*"

@@ -38,10 +38,11 @@ under_list=$(sed -n 's/.*: accept length \([0-9.]*\),.*/\1/p' ../err)
     fail "a cut tail changes its model"
 
 # What calibration makes for one is of the target's head.
-SECTIONS=sketch TOKENS=4 PROMPTS=2 POLICIES=sketch:128 accepts "$root/tools/calibrate.sh" \
-    "$CLI_BIN" "" "$root/data/corpus/qa" "$target" alone.gguf x.specb
+accepts specrt prepare --for specrt --target "$target" --drafter alone.gguf --limit 2 --tokens 4 \
+    --text "$root/data/corpus/qa" --prompts "$root"/data/prompts/*.jsonl --with sketch \
+    --policy sketch:128 -o x
 prints "*sketch:128*"
-accepts decode --draft "$module" --bundle x.specb --policy sketch:128 --prompt x
+accepts decode --draft "$module" --bundle x/model.specb --policy sketch:128 --prompt x
 
 # one with another tokenizer, of the same size; one that has none
 LC_ALL=C sed 's/llama-bpe/llama-bpf/' alone.gguf >other.gguf
@@ -65,5 +66,5 @@ refuses 3 "*folder/config.json: hidden_size: expected the target's 256, found 12
 sed 's/"vocab_size": *[0-9]*/"vocab_size": 128256/' "$sample/config.json" >folder/config.json
 refuses 3 "*folder/config.json: vocab_size: expected the target's 32768, found 128256; *" \
     decode --draft folder/mtp.safetensors --prompt x
-refuses 3 "*alignment: expected an EAGLE head, found an MTP module*" specrt-eval compare \
+refuses 3 "*alignment: expected an EAGLE head*, found an MTP module*" specrt-eval compare \
     --target "$target" --draft "$module" --align lora --policy full --max-tokens 4 --prompt x

@@ -64,9 +64,9 @@ few=(--prompts "$prompts/code.jsonl" "$prompts/qa.jsonl" --limit 2 --max-tokens 
 
 accepts specrt-eval generate --target padded.gguf "${few[@]}" "${hot[@]}" --ids
 cp ../out plain
-grep -q '"ids":\[[0-9]' plain || fail "no ids: $(cat plain)"
-grep -oE '"ids":\[[0-9,]*' plain | grep -oE '[0-9]+' | awk '$1 > 32761 { exit 1 }' ||
-    fail "padding was drawn: $(cat plain)"
+holds plain '[].ids=[0-9]*'
+json plain '[].ids' | tr ' ' '\n' | awk '$1 > 32761 { exit 1 }' || fail \
+    "padding was drawn: $(cat plain)"
 for policy in full window:64@min=16; do
     for flags in "--topk 1 --num-steps 3" "--topk 3 --num-steps 3 --num-draft-tokens 9"; do
         accepts specrt-eval compare "${pair[@]}" "${few[@]}" "${hot[@]}" --policy $policy $flags
@@ -82,17 +82,17 @@ lists() {
     accepts vocabtrim-calibrate --tokenizer "$1" --corpus "$text" --size 2048 -q -f -o list.specb
     accepts specrt-eval compare --target "$1" --draft "$sample/draft.safetensors" "${few[@]}" \
         --bundle list.specb --topk 1 --num-steps 3 --policy static:2048 --lists --json
-    grep -o '"recall":{[^}]*}' ../out
+    json ../out 'rows[].recall'
 }
 [ "$(lists padded.gguf)" = "$(lists "$sample/target.gguf")" ] ||
     fail "other lists: $(lists padded.gguf), without padding $(lists "$sample/target.gguf")"
 
 # A trace of it replays as it was.
-figures() { grep -o '"\(accept_length\|coverage\|shortlist_rows\)":[0-9.]*' <<<"$1" | head -n 3 |
-    tr '\n' ' '; }
 accepts specrt-eval record "${pair[@]}" "${few[@]}" "${hot[@]}" --topk 1 --num-steps 3 \
     --policy window:64@min=16 --json -q -o a.trace
-printed=$(figures "$(cat ../out)")
+printed=$(json ../out accept_length coverage shortlist_rows | xargs)
 accepts specrt-eval replay --trace a.trace --policy window:64@min=16 --json
-found=$(figures "$(sed 's/{"policy"/\n&/g' ../out | grep -m 1 -F '{"policy":"window')")
+row='rows[policy=window:64@min=16][domain=all]'
+found=$(json ../out "$row.accept_length" "$row.coverage" "$row.shortlist_rows" | cut -d ' ' -f 1 | \
+    xargs)
 [ "$found" = "$printed" ] || fail "the run printed $printed; replay found $found"

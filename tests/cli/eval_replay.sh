@@ -9,16 +9,16 @@ accepts cograph-build --tokenizer "$sample/target.gguf" --corpus "$text" -o a.sp
 accepts cluster-build --model "$sample/target.gguf" --router centroid --clusters 64 -o a.specb
 accepts hnsw-build --model "$sample/target.gguf" --m 4 --ef-construction 16 --min-recall 0 \
     -o a.specb
-figures() { grep -o '"\(accept_length\|coverage\|shortlist_rows\)":[0-9.]*' <<<"$1" | head -n 3 |
-    tr '\n' ' '; }
-row() { # POLICY : its figures over all domains, of the replay at hand
-    sed 's/{"policy"/\n&/g' ../out | grep -m 1 -F "{\"policy\":\"$1\",\"policy_text\""
+# of POLICY FIELD... : its fields over all domains and of the recorded tree, of the replay at hand
+of() {
+    local field row="rows[policy=$1][domain=all]"; shift
+    for field; do json ../out "$row.$field" | cut -d ' ' -f 1; done | xargs
 }
 record() { # TRACE POLICY FLAGS...
     accepts specrt-eval record --target "$sample/target.gguf" --draft "$sample/draft.safetensors" \
         --bundle a.specb --prompts "$prompts/code.jsonl" --prompts "$prompts/qa.jsonl" --limit 1 \
         --max-tokens $(most 32 12) --json -f -o "$1" --policy "${@:2}"
-    printed=$(figures "$(cat ../out)")
+    printed=$(json ../out accept_length coverage shortlist_rows | xargs)
 }
 turn=0
 # every kind of source that reads recorded data alone, in trees and in chains
@@ -33,10 +33,11 @@ for policy in full static:2048 static:4096/1024 window:700 microspec microspec-p
         if is_brief && [ $((turn % 2)) = 0 ]; then continue; fi
         record a.trace "$policy" $tree
         accepts specrt-eval replay --trace a.trace --bundle a.specb --policy "$policy" --json
-        found=$(figures "$(row "$policy")")
+        found=$(of "$policy" accept_length coverage shortlist_rows)
         [ "$found" = "$printed" ] ||
             fail "$policy $tree: the run printed $printed; replay found $found"
-        case $(row "$policy") in *'stimated":true'*) fail "$policy: expected it to be exact" ;; esac
+        found=$(of "$policy" estimated coverage_estimated shortlist_rows_estimated)
+        [ "$found" = "false false false" ] || fail "$policy: expected it to be exact, found $found"
     done
 done
 # lists made of the path: in a chain its tokens are all there, its hidden states
@@ -45,20 +46,19 @@ for policy in static:600+successor:64 centroid:8; do
     record a.trace $policy --num-steps 3 --topk 1
     accepts specrt-eval replay --trace a.trace --bundle a.specb --model "$sample/target.gguf" \
         --policy $policy --json
-    found=$(figures "$(row $policy)")
-    [ "${found% * }" = "${printed% * }" ] ||
+    found=$(of $policy accept_length coverage shortlist_rows)
+    [ "${found% *}" = "${printed% *}" ] ||
         fail "$policy: the run printed $printed; replay found $found"
     [[ $policy != *succ* || $found = "$printed" ]] ||
         fail "$policy: the run printed $printed; replay found $found"
-    case $(row $policy) in *'"coverage_estimated":false'*) ;;
-        *) fail "$policy: expected exact coverage" ;; esac
+    [ "$(of $policy coverage_estimated)" = false ] || fail "$policy: expected exact coverage"
 done
-case $(row $policy) in *'"shortlist_rows_estimated":true'*) ;;
-    *) fail "centroid: expected rows to be estimated" ;; esac
+[ "$(of $policy shortlist_rows_estimated)" = true ] || fail \
+    "centroid: expected rows to be estimated"
 record a.trace static:600+retrieve:64@mode=async
 accepts specrt-eval replay --trace a.trace --bundle a.specb \
     --policy static:600+retrieve:64@mode=async --json
-prints '*"coverage_estimated":true*'
+[ "$(of static:600+retrieve:64@mode=async coverage_estimated)" = true ] || fail "$(cat ../out)"
 # hundreds of policies in one pass, by any number of threads; a cut trace replays up to the cut
 policies=$(for n in $(seq 600 $(most 100 1000) 4000); do
     echo "static:$n,window:$n@min=64,static:600+window:$n"; done | paste -sd,)
@@ -74,7 +74,7 @@ size=$(stat -c %s a.trace)
 cat a.trace a.trace | head -c $((size - 100)) >cut.trace
 # its only block
 refuses 3 "*cut.trace: expected a sequence, *is cut short" replay cut.trace
-refuses 3 "*a.specb: not a specrt trace; *" replay a.specb
+refuses 3 "*: a.specb: *" replay a.specb
 { head -c $((size - 200)) a.trace; printf 'XXXX'; tail -c 196 a.trace; } >damaged.trace
 refuses 3 "*damaged.trace: block 1: *" replay damaged.trace
 refuses 2 "*policy 'coral': head: expected --model FILE, found none" \
@@ -86,7 +86,7 @@ for policy in static:8 retrieve:3 successor:2 window:4@min=2; do
 done
 refuses 2 "*policy 'window:4@min=2', found 10" specrt-eval replay --trace a.trace --threads 3 \
     --bundle a.specb --policy static:600,window:4@min=2,retrieve:3
-refuses 1 "*/dev/full: cannot write: No space left on device" specrt-eval record \
+refuses 1 "*: /dev/full: *" specrt-eval record \
     --target "$sample/target.gguf" --draft "$sample/draft.safetensors" --prompt hi --max-tokens 4 \
     -q -f -o /dev/full
 refuses 2 "*expected --trace FILE*" specrt-eval replay --policy full
@@ -122,4 +122,4 @@ mv turns.trace one.trace
 turns 2
 same one.trace turns.trace
 accepts specrt-eval replay --trace turns.trace --policy full --json
-prints '*"n_sequences":6*'
+has 'rows[policy=full][domain=all].n_sequences=6*'

@@ -12,7 +12,7 @@ cp ../out plain
 # drafts_as FLAGS FLAGS : both decode alike, cycle by cycle.
 cycles() {
     accepts decode --json $1
-    grep -oE '"(n_cycles|accept_length|coverage)":[0-9.]+' ../out | xargs
+    json ../out n_cycles accept_length coverage | xargs
 }
 drafts_as() {
     local found expected
@@ -40,7 +40,7 @@ done
 for verb in decode compare "record -o x.trace"; do
     refuses 2 "*: --tree: expected no --topk 1, which drafts a chain; drop one of them" \
         specrt-eval $verb "${pair[@]}" "${few[@]}" --tree --topk 1
-    refuses 2 "*: --tree: expected no --sampled-drafts, which drafts a chain; drop one of them" \
+    refuses 2 "*: --tree: *--sampled-drafts*" \
         specrt-eval $verb "${pair[@]}" "${few[@]}" --tree --sampled-drafts --temperature 1
 done
 refuses 2 "*: --num-draft-tokens: expected at most 4, the nodes of a chain of --num-steps 3, \
@@ -76,7 +76,7 @@ LINES
 lengths() {
     accepts specrt-eval compare "${pair[@]}" --prompt "1, 2, 3, 1, 2, 3, 1, 2, 3," -q \
         --max-tokens "$(most 48 24)" --costs flat.costs --policy auto+full --json "$@"
-    grep -oE '"accept_length":[0-9.]+' ../out | sed '1d; s/.*://' | xargs
+    json ../out 'rows[domain=all].accept_length' | cut -d ' ' -f 2-
 }
 full=$(lengths | cut -d' ' -f1)
 read -r three auto_three <<<"$(lengths --num-steps 3)"

@@ -7,9 +7,9 @@ fail() { echo "failed: $*"; exit 1; }
 skip() { echo "$*"; exit 77; }
 require() { command -v "$1" >/dev/null || skip "$1 is not installed"; }
 
-# most ALL BRIEF : a size or a list; the brief one where tools are built with a sanitizer (SAN), ten to
+# most ALL BRIEF : a size or a list; the brief one where tools are built with a sanitizer, ten to
 # twenty times slower, and the rest reaches no other code. EVERYTHING=1 takes all.
-is_brief() { [ -n "${SAN:-}" ] && [ -z "${EVERYTHING:-}" ]; }
+is_brief() { [ -n "$CLI_SANITIZED" ] && [ -z "${EVERYTHING:-}" ]; }
 most() { if is_brief; then echo "$2"; else echo "$1"; fi; }
 
 # data PATH : a file of the optional shared data, else the test is skipped.
@@ -24,16 +24,13 @@ accepts() {
     "$@" >../out 2>../err
     code=$?
     [ $code = 0 ] || { cat ../err; fail "exit $code from: $*"; }
-    narrate "$@"
 }
 
-# narrate COMMAND... : the command and what it printed but help and speeds, where a test sets NARRATES=1
-# because that was approved (NAME.sh.stdout.exact). What needs optional data is run with NARRATES= instead.
-narrate() {
-    case $* in *"specrt-eval decode"* | *"specrt-eval compare"* | *"specrt-eval replay"*) return ;; esac
-    [ -n "${NARRATES:-}" ] && ! grep -q '^Usage: ' ../out || return 0
-    { echo "== $*"; cat ../out ../err; } | lasting | timeless
-}
+# json FILE PATH... : fields of a file of JSON by name (tests/json_path.h says what a path is), a line each.
+# holds FILE PATH=PATTERN... : they match; has PATH=PATTERN... : those of what the last command printed.
+json() { "$CLI_BIN/../tests/json" "$@"; }
+holds() { json "$@" || fail "$1: another field: $(head -c 2000 "$1")"; }
+has() { holds ../out "$@"; }
 
 # prints PATTERN : what the last `accepts` put on stdout matches; warns PATTERN : on stderr.
 prints() { case $(cat ../out) in $1) ;; *) cat ../out; fail "stdout does not match $1" ;; esac; }
@@ -56,7 +53,6 @@ refuses() {
     case $lines in $pattern) ;; *) fail "expected '$pattern', found: $err" ;; esac
     [ -z "$out" ] || fail "output on stdout from: $*: $out"
     [ "$before" = "$after" ] || fail "files changed by: $*: $after"
-    narrate "$@"
 }
 
 # shows_clean [FILE...] : what the last command printed, or the files, is UTF-8 without controls but ends of lines.
@@ -78,6 +74,15 @@ tells() {
     accepts "$@"
     { echo "== $*"; cat ../out; } | lasting
 }
+# helps TOOL : its help, for approved text; of the options of every tool, which calibrate_usage.sh
+# approves, that they are there.
+helps() {
+    accepts "$1" -h
+    echo "== $1 -h"
+    sed '/^Common options/,$d' ../out
+    same <(sed -n '/^Common options/,$p' ../out) \
+        <(vocabtrim-calibrate -h | sed -n '/^Common options/,$p')
+}
 # lasting : text without folders, versions, times and compressed bytes, the library's affair, and with
 # numbers of at most four decimals.
 lasting() {
@@ -93,14 +98,6 @@ lasting() {
         s/( sections), [0-9,]+ bytes( stored as [0-9,]+)?/\1/
         s/\},\{/},\n{/g; s/ in [0-9.]+ s(, [0-9]+ tokens\/s)?//
         s/^( *[0-9]+ +[01]\.[0-9]{3}) +[0-9]+ +[0-9]+/\1/'
-}
-# timeless : JSON without times, what follows from them, and sizes that other versions change.
-timeless() {
-    tee ../json | grep -oE '"seconds[a-z_]*":[0-9]{4,}' && fail "a time of hours"
-    local words='second|speed|outcome|_ms|threads|recommend|fast|peak_bytes|stored|offset|checksum'
-    sed -E 's/"[a-z_]*('$words')[a-z_]*":(\[[^]]*\]|[^],}]*),?//g; s/"bytes":[0-9]*,//g
-        s/"advice":\[[^]]*\],?//g
-        s/("tag":"prov".*"raw_bytes":)[0-9]+/\1/' ../json
 }
 
 same() { cmp "$1" "$2" || fail "$1 and $2 differ"; }
@@ -149,6 +146,29 @@ safetensors() {
     } >"$file"
 }
 
+# word N... : as bytes of 32 bits; text : a string of a GGUF.
+word() {
+    for n; do printf "\\x$(printf %02x $((n & 255)))\\x$(printf %02x $((n >> 8)))\\0\\0"; done
+}
+text() { word ${#1} 0; printf %s "$1"; }
+
+# gguf FILE ARCH NAME:TYPE:NE0:NE1:BYTES... : tensors of zeros; further keys are in the file `keys`,
+# N_KEYS of them.
+gguf() {
+    local file=$1 item name type ne0 ne1 bytes at=0 arch=$2; shift 2
+    {
+        printf GGUF; word 3 $# 0 $((1 + ${N_KEYS:-0})) 0
+        text general.architecture; word 8; text "$arch"
+        [ -z "${N_KEYS:-}" ] || cat keys
+        for item; do
+            IFS=: read -r name type ne0 ne1 bytes <<<"$item"
+            text "$name"; word 2 "$ne0" 0 "$ne1" 0 "$type" $at 0
+            at=$((at + (bytes + 31) / 32 * 32))
+        done
+    } >"$file"
+    truncate -s $((($(stat -c %s "$file") + 31) / 32 * 32 + at)) "$file"
+}
+
 # i64 N... : their bytes in hex, for safetensors.
 i64() {
     local n i
@@ -173,18 +193,25 @@ found() {
     text=$(cat ../out)
     [ $code = $([ -z "$codes" ] && echo 0 || echo 3) ] ||
         fail "exit $code for '$codes': $text $(cat ../err)"
-    [ "$(grep -o '"code":"[a-z0-9-]*"' <<<"$text" | cut -d '"' -f 4 | xargs)" = "$codes" ] ||
-        fail "expected '$codes', found $text"
-    [ "$(grep -o '"fix":"[^"]' <<<"$text" | wc -l)" = "$(wc -w <<<"$codes")" ] ||
-        fail "no fix: $text"
-    narrate specrt-bundle check "$@"
+    [ -z "$codes" ] && { has ok=true findings=; return; }
+    has ok=false "findings[].code=$codes" "findings[].#=$(wc -w <<<"$codes")"
+    ! json ../out 'findings[fix=]' 2>/dev/null || fail "no fix: $text"
+}
+
+# finding CODE wrong|fewer export|hand ENGINES WHAT FIX : one of what was found: whether it makes drafts wrong,
+# whether export fixes it, and whom it concerns.
+finding() {
+    local f="findings[code=$1]" wrong=false export=false
+    [ "$2" = fewer ] || wrong=true
+    [ "$3" = hand ] || export=true
+    has "$f.wrong_drafts=$wrong" "$f.export_fixes=$export" "$f.engines=$4" "$f.what=$5" "$f.fix=$6"
 }
 
 # needs_python_library : $python runs the package of python/ with libspecrt.so, or the test is skipped.
 needs_python_library() {
     . "$CLI_TESTS/../python/find.bash"
     [ -z "$why" ] || skip "$why"
-    [ -z "${SAN:-}" ] || skip "a sanitized library needs a sanitized Python"
+    [ -z "$CLI_SANITIZED" ] || skip "a sanitized library needs a sanitized Python"
     [ -e "$CLI_BIN/../libspecrt.so" ] || skip "no libspecrt.so (make lib)"
     export SPECRT_LIBRARY=$CLI_BIN/../libspecrt.so PYTHONPATH=$CLI_TESTS/../../python
     export PYTHONDONTWRITEBYTECODE=1

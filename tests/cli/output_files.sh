@@ -1,6 +1,5 @@
 # Outputs whose writer is killed, whose size is limited, or whose name is a link that leads nowhere.
 . "$CLI_TESTS/lib.bash"
-NARRATES=1
 sample=$CLI_TESTS/../../data/sample
 ids a.bin 5 5 5 3 3 9
 run() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --corpus a.bin \
@@ -19,12 +18,12 @@ refuses 1 "vocabtrim-calibrate: r.html: cannot write: File too large" limited bi
 ln -s nowhere.specb link.specb
 ln -s circle.specb circle.specb
 for force in "" -f; do
-    refuses 1 "*: link.specb: *a link to a file that does not exist; remove the link, or *" \
-        run -o link.specb $force
+    refuses 1 "*: link.specb: expected a file, found a link to a file that does not exist; remove \
+the link, or create the file that it names" run -o link.specb $force
     refuses 1 "*: link.specb: *a link to a file that *" run --report link.specb $force
-    refuses 1 "*: circle.specb: expected a file, found a link in a circle of links; *" \
-        run -o circle.specb $force
-    refuses 1 "*: link.specb: *a link to a file that does not exist; *" \
+    refuses 1 "*: circle.specb: expected a file, found a link in a circle of links; remove the \
+link, or *" run -o circle.specb $force
+    refuses 1 "*: link.specb: *a link to a file that *" \
         run --export npy=link.specb $force
 done
 [ -L link.specb ] && [ -L circle.specb ] && [ ! -e nowhere.specb ] || fail "a link was followed"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# run.sh BIN [NAME...] : every command-line test, or those whose name holds one of the NAMEs; closes
-# with "N passed, N failed, N skipped".
+# run.sh [--times] BIN [NAME...] : every command-line test, or those whose name holds one of the
+# NAMEs; closes with "N passed, N failed, N skipped".
 #
 # A test is NAME.sh. It runs in an empty folder with the tools first on PATH and $CLI_TESTS naming
 # this folder, and fails by its exit code. Beside it may stand
@@ -9,11 +9,15 @@
 #     NAME.sh.stdout.glob   a pattern that all of it must match; .stderr.glob likewise
 # ACCEPT=1 writes .exact files anew, to be read as a diff before they are committed.
 # Exit code 77 means skipped; the last line on stdout says why. As many run
-# at a time as there are cores. TIMES=1 tells the seconds of CPU that each took.
+# at a time as there are cores. --times tells the seconds of CPU that each took.
 set -u
+times=
+if [ "$1" = --times ]; then times=$1; shift; fi
 export CLI_TESTS; CLI_TESTS=$(cd "$(dirname "$0")" && pwd)
 CLI_BIN=$(cd "$1" && pwd) || exit 1
-export CLI_BIN PATH="$CLI_BIN:$PATH" LC_ALL=C
+export CLI_BIN PATH="$CLI_BIN:$PATH" LC_ALL=C CLI_SANITIZED=
+. "$CLI_TESTS/../sanitized.bash"
+if is_sanitized "$CLI_BIN"; then CLI_SANITIZED=1; fi
 [ -z "${SPECRT_DATA:-}" ] || export SPECRT_DATA="$(cd "$SPECRT_DATA" 2>/dev/null && pwd)"
 export SPECRT_DATA="${SPECRT_DATA:-$CLI_TESTS/../../../shared/data}"
 shift
@@ -26,7 +30,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 # takes_a_share TEST : of its data, under a sanitizer (lib.bash: most); it says something else then.
 takes_a_share() {
-    [ -n "${SAN:-}" ] && [ -z "${EVERYTHING:-}" ] && grep -q '$(most ' "$CLI_TESTS/$1"
+    [ -n "$CLI_SANITIZED" ] && [ -z "${EVERYTHING:-}" ] && grep -q '$(most ' "$CLI_TESTS/$1"
 }
 
 # matches TEST STREAM : compare what was printed with what stands beside the test.
@@ -79,7 +83,7 @@ names=$(for script in "$CLI_TESTS"/*.sh; do
 done)
 xargs -r -P "$(nproc)" -n 1 bash -c 'one "$0"' <<<"$names"
 for name in $names; do cat "$scratch/$name/report"; done
-[ -z "${TIMES:-}" ] || awk -f "$CLI_TESTS/../times.awk" "$scratch"/*.times | sort -rn
+[ -z "$times" ] || awk -f "$CLI_TESTS/../times.awk" "$scratch"/*.times | sort -rn
 count() { cat "$scratch"/*/verdict | grep -c "$1"; }
 failed=$(count failed)
 echo "command line: $(count passed) passed, $failed failed, $(count skipped) skipped"

@@ -1,37 +1,41 @@
-# sketch-build on the sample pair: the same bytes for any threads, what a search finds, a policy
-# that decodes with it as the full vocabulary would, and what it refuses.
+# sketch-build on the sample pair: its help and its table, the same bytes for any threads, what a
+# search finds, a policy that decodes with it as the full vocabulary would, and what it refuses.
 . "$CLI_TESTS/lib.bash"
-NARRATES=1
 sample=$CLI_TESTS/../../data/sample
 pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")
 prompts=$CLI_TESTS/../../data/prompts/code.jsonl
 
-accepts sketch-build --help
+helps sketch-build
 accepts specrt-eval record "${pair[@]}" --prompts "$prompts" --limit $(most 6 4) \
     --max-tokens 32 --num-steps 3 --topk 1 -o a.trace
 for threads in 1 3; do
     accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 \
         --threads $threads --min-recall 0.8 -o on$threads.specb
+    [ $threads = 1 ] || lasting <../out
     warns '*: a.trace: * states choose directions of 256 columns: record 5?? states or more*'
     [ "$(wc -l <../err)" = 1 ] || fail "more than one warning: $(cat ../err)"
 done
 same on1.specb on3.specb
-prints '*96 signs and 240 pairs of bits each*share of the ten best rows*of the best row*MB that*'
-prints '*fewest bytes for 0.8: --policy sketch:*@keep=*'
 accepts specrt-bundle info on1.specb
 prints '*sketch *32,768 rows of 256 columns: signs in 96 directions, two bits in 240, chosen by *'
 accepts specrt-bundle info on1.specb --json
-prints '*"sketch":{*"n_signs":96,*"rank":240,*'
+has sketch.n_signs=96 sketch.rank=240 sketch.n_rows=32768 sketch.n_cols=256 sketch.whitened=true \
+    'sections[tag=sketch].version=3' 'sections[tag=sketch].raw_bytes=2753344' \
+    'provenance.sketch.tool=sketch-build *' provenance.sketch.states=trace \
+    provenance.sketch.n_states=$(most 60 55)
+is_brief || has 'provenance.sketch.recall[keep=2048].bytes_pass=663808 672512 * 794368 933632' \
+    'provenance.sketch.recall[keep=2048].recall_at_10=0.9567 0.9867 0.9983 1 1 1' \
+    'provenance.sketch.recall[rows=32].recall_of_best=0.9833 0.9833 0.9833 0.9833 0.9833 0.9833'
 accepts specrt-bundle verify on1.specb
 accepts specrt-eval compare "${pair[@]}" --bundle on1.specb --prompts "$prompts" --limit 1 \
     --max-tokens $(most 24 8) --num-steps 3 --topk 3 --policy sketch:64 \
     --policy window:100+sketch:64@signs=32@keep=512@scan=20000
 
 # OpenBLAS takes another CPU's kernels, which add in another order
-NARRATES= OPENBLAS_CORETYPE=Prescott accepts sketch-build --model "$sample/target.gguf" \
+OPENBLAS_CORETYPE=Prescott accepts sketch-build --model "$sample/target.gguf" \
     --trace a.trace --states 60 --min-recall 0.8 -o older.specb
 for file in on1 older; do
-    NARRATES= accepts specrt-bundle extract $file.specb sketch -o $file.bin
+    accepts specrt-bundle extract $file.specb sketch -o $file.bin
 done
 same on1.bin older.bin
 
@@ -41,7 +45,8 @@ enough() {
         --num-steps 3 --topk 1 -o enough.trace
     accepts sketch-build --model "$sample/target.gguf" --trace enough.trace --states 60 --json
     [ ! -s ../err ] || fail "a warning beside a trace: $(cat ../err)"
-    prints '*"advice":"--policy hybrid, with*(figures: bench\/results\/held-out.md)*'
+    has 'advice=--policy hybrid, with*window+sketch:256 (figures: bench/results/held-out.md)' \
+        n_states_basis=542 'recall[keep=512].recall_at_10=0.9517 0.975 0.9817 0.9817 0.9833 0.9833'
 }
 is_brief || enough
 
@@ -60,16 +65,25 @@ refuses 3 "*gate.specb: head: expected 'lm_head.weight' *; write to another file
 # fewer rows than the best that are looked for
 head_file few.safetensors 5
 accepts sketch-build -q --model few.safetensors --min-recall 0 --json
-prints '*"n_rows":5,*"rows":5,*'
+has n_rows=5 n_cols=8 n_states=512 n_states_basis=0 'recall[].keep=1 2' 'recall[].rows=5 5' \
+    'recall[].bytes_pass=4054 4118' 'recall[].recall_at_10=0.1 0.2' \
+    'recall[].recall_of_best=0.7793 0.9395' \
+    'advice=record states and give --trace before this drafts'
 
 # without a trace it says what that costs and how to get one; the figures and the bundle say so too
 accepts sketch-build -q --json --model "$sample/target.gguf" --signs 32 --states 20 \
     --min-recall 0 -o two.specb
 warns "*warning: without --trace *may draft much worse*record --target $sample/target.gguf*"
 [ "$(grep -c warning: ../err)" = 1 ] || fail "more than one line: $(cat ../err)"
-prints '*"states":"synthetic"*'
+has 'tool=sketch-build *' model=target.gguf tensor=token_embd.weight n_rows=32768 n_signs=32 \
+    rank=240 states=synthetic n_states=20 n_states_basis=0 seed=1 'recall[].#=36' \
+    'recall[rows=32].keep=512 1024 2048 4096 8192 16384' \
+    'recall[rows=32].bytes_pass=303360 336128 401664 532736 794880 1319168' \
+    'recall[rows=32].recall_at_10=0.45 0.595 0.67 0.755 0.795 0.82' \
+    'recall[keep=16384].rows=32 64 128 256 512 1024' \
+    'recall[keep=16384].recall_at_10=0.82 0.875 0.925 0.95 0.955 0.955'
 accepts specrt-bundle info two.specb --json
-prints '*"states":"synthetic"*'
+has provenance.sketch.states=synthetic sketch.whitened=false sketch.n_signs=32
 
 # where the bundle has ranks, the frequent rows come first (with the forced) and the
 # basis leans towards frequent rows
@@ -78,6 +92,12 @@ accepts vocabtrim-calibrate -q --tokenizer none --id-bytes 2 --n-vocab 300 --kee
     --corpus corpus.bin --holdout 0 --size 100 -o ranked.specb
 for bundle in even ranked; do
     accepts sketch-build --model head.safetensors --min-recall 0 -o $bundle.specb
+    [ $bundle = even ] && found="0.8063   0.8102" || found="0.7756   0.7789"
+    prints "*512 synthetic states*
+      37   $found *of the best row*MB that a pass reads*
+     150   0.0182   0.0187   0.0197   0.0217
+*fewest bytes for 0: --policy sketch:32@keep=4
+*"
     accepts specrt-bundle extract $bundle.specb sketch -o $bundle.bin
 done
 rows=$((64 + 240 * 16 + 4 * 8)) # where docs/FORMAT.md puts them, behind a basis of f16
@@ -90,12 +110,13 @@ cmp -s -n $rows even.bin ranked.bin && fail "ranks do not change the basis"
 # measured with a trace of its own, all of the other chooses directions
 accepts sketch-build --json --model "$sample/target.gguf" --trace a.trace --held-out a.trace \
     --states 100 --min-recall 0.8
-prints '*"n_states":100,*"recommended_keep":*'
-n_basis() { grep -o '"n_states_basis":[0-9]*' ../out | head -n 1 | cut -d : -f 2; }
-all=$(n_basis)
+has n_states=100 'recommended_keep=*'
+is_brief || has n_states_basis=161 \
+    'recall[keep=512].recall_at_10=0.955 0.989 0.992 0.993 0.993 0.993'
+all=$(json ../out n_states_basis)
 accepts specrt-bundle info on1.specb --json
 measured=$((all / 2 < 60 ? all / 2 : 60)) # at most half of a trace
-[ "$(n_basis)" = $((all - measured)) ] || fail "states that choose: $(n_basis) of $all"
+has provenance.sketch.n_states_basis=$((all - measured))
 
 refuses 2 '*--held-out: expected --trace*' sketch-build --model m.gguf --held-out a.trace \
     -o x.specb
@@ -118,6 +139,5 @@ refuses 2 '*: sketch: signs: expected at most *32, found 64; build it with*' spe
 # a trace of a model with another tokenizer, of as many columns
 other=$SPECRT_DATA/weights/pair128k/target.gguf
 [ ! -e "$other" ] ||
-    NARRATES= refuses 3 \
-    "*a.trace: tokenizer: expected that of *, found another; record with this model and its drafter" \
-    sketch-build --model "$other" --trace a.trace -o x.specb
+    refuses 3 "*a.trace: tokenizer: *; record with this model and its drafter" sketch-build \
+        --model "$other" --trace a.trace -o x.specb

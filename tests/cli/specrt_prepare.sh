@@ -1,7 +1,6 @@
 # From a target's folder, an EAGLE drafter and text to a folder that engines load; steps are
 # done once.
 . "$CLI_TESTS/lib.bash"
-NARRATES=1
 mkdir target eagle3 eagle model text
 cp "$TOKENIZER" target/tokenizer.json
 cp "$CLI_TESTS"/../../data/corpus/code/c.txt text/
@@ -27,14 +26,14 @@ warns '*\[1/5\] drafter*\[2/5\] ranks*\[3/5\] graph*\[4/5\] cut*\[5/5\] check*'
 warns '*out/drafter: the drafter, its head cut from 600 to 300 rows*'
 [ -x out/start.sh ] || fail "start.sh is not executable"
 same <(tail -n 1 out/start.sh) ../out
-grep -q '"draft_vocab_size": *300' out/drafter/config.json || fail "$(cat out/drafter/config.json)"
+holds out/drafter/config.json draft_vocab_size=300
 accepts specrt-bundle verify out/model.specb
 cp out/model.specb first.specb
 
 # A second run finds all done. A change of the size repeats from there; of the text, everything.
 accepts prepare eagle3 --text text --for vllm --size 300 -o out --json
-prints '{"output":"out","bundle":"out/model.specb","drafter":"out/drafter","n_selected":300,*"}'
-prints '*"n_rows":300,"n_rows_before":600,"cut":true,*'
+has output=out n_selected=300 n_rows=300 n_rows_before=600 cut=true coverage_low=null n_steps=5 \
+    'head_share_draft=0.*' head_share_cycle=null 'command=vllm serve *'
 [ "$(grep -c 'done before' ../err)" = 5 ] || fail "$(cat ../err)"
 same first.specb out/model.specb
 touch -d 2001-01-01 text/*
@@ -61,10 +60,18 @@ accepts specrt-bundle export ids/model.specb --format sglang-pt -o list.pt
 same list.pt ids/token_map.pt
 accepts specrt-bundle info ids/model.specb
 prints '*text/Latin*'
-refuses 2 '*is an MTP drafter: vLLM scores MTP layers*; expected --for sglang' \
-    prepare mtp --text text --for vllm -o x
+# vLLM reads the bundle by our plug-in; layers of the target itself need no folder.
+accepts prepare mtp --text text --for vllm --size 300 --with none -o layers
+prints 'env SPECRT_TOKEN_MAP=*/layers/model.specb vllm serve *"method":"mtp","model":"*/mtp"*'
+cp -r target both
+safetensors both/model.safetensors model.layers.0.x:BF16:1:0000 mtp.fc.weight:BF16:1,2:00000000 \
+    mtp.layers.0.input_layernorm.weight:BF16:1:0000 lm_head.weight:BF16:2,1:00000000
+accepts specrt prepare --target both --drafter both --text text --for vllm --size 300 \
+    --with none -o mine
+prints 'env SPECRT_TOKEN_MAP=*/mine/model.specb vllm serve */both *{"method":"mtp","num_*'
 accepts prepare eagle --text text --for vllm --size 300 --with none -o plugin
-prints 'env SPECRT_TOKEN_MAP=*/plugin/model.specb vllm serve */target*"model":"*/eagle"*'
+prints 'env SPECRT_TOKEN_MAP=*/plugin/model.specb*'
+prints '* vllm serve *target*"model":"*/eagle"*'
 [ ! -e plugin/drafter ] || fail "plugin/drafter is there"
 accepts prepare eagle3 --text text --for vllm --mass 0.5 --dry-run -o dry
 prints '*--tokenizer target --corpus text --exclude dry --mass 0.5*specrt-bundle check dry/drafter*'
@@ -110,15 +117,40 @@ prints "llama-server * -md $PWD/smaller/drafter.gguf --spec-type draft-eagle3"
 sed 's/eagle3/gemma3/g' gguf/drafter.gguf >gemma3.gguf
 refuses 3 '*gemma3.gguf: general.architecture: expected eagle3 or dflash*found gemma3*' \
     for_llama --drafter gemma3.gguf --with none -o x
+# Block drafters: both heads are cut, and the engine is told how many tokens a block drafts.
 sed 's/eagle3/dflash/g' gguf/drafter.gguf >dflash.gguf
-refuses 3 '*dflash.gguf: is a DFlash drafter: expected an EAGLE, EAGLE-3 or MTP drafter*' \
-    for_llama --drafter dflash.gguf --with none -o x
-for name in DFlashDraftModel:DFlash Qwen3DSparkModel:DSpark; do
-    cp -r eagle3 block && config ${name%:*} >block/config.json
-    refuses 3 "*block: is a ${name#*:} drafter: expected an EAGLE*" \
-        prepare block --text text --for vllm -o x
-    rm -r block
-done
+accepts for_llama --drafter dflash.gguf --with none --size 100 -o dflash
+prints "* -md $PWD/dflash/drafter.gguf --spec-type draft-dflash --spec-draft-n-max 3"
+refuses 2 '*is a DFlash drafter: the engine runs DFlash and DSpark drafters from safetensors; *' \
+    specrt prepare --target "$target" --drafter dflash.gguf --text text --for specrt -o x
+cp -r eagle3 block && size=', "draft_vocab_size": 600, "block_size": 8'
+config DFlashDraftModel "$size" >block/config.json
+accepts prepare block --text text --for vllm --size 300 --with none -o block-out
+prints '*{"method":"dflash","model":"*/block-out/drafter","num_speculative_tokens":7}*'
+refuses 2 "*is a DFlash drafter: SGLang scores blocks with the target's whole head; expected *" \
+    prepare block --text text --for sglang -o x
+safetensors block/model.safetensors "$fc" "lm_head.weight:BF16:600,1:$(zeros 2400)" \
+    "d2t:I64:600:$(zeros 9568)$(i64 $((32753 - 598)) $((32761 - 599)))" \
+    "markov_head.markov_w1.weight:BF16:32768,1:$(zeros 131072)" \
+    "markov_head.markov_w2.weight:BF16:600,1:$(zeros 2400)"
+config Qwen3DSparkModel "$size" >block/config.json
+accepts prepare block --text text --for vllm --size 300 --with none -o markov-out
+prints '*{"method":"dspark","model":"*","num_speculative_tokens":8}*'
+# Without a head it takes the target's rows, which must be there before anything is counted.
+safetensors block/model.safetensors "$fc" norm.weight:BF16:1:0000
+refuses 3 '*target: no model inside; *' prepare block --text text --for vllm -o x
+cp -r target whole && safetensors whole/model.safetensors \
+    "lm_head.weight:BF16:32768,1:$(zeros 131072)" model.layers.0.x:BF16:1:0000
+config DFlashDraftModel ', "block_size": 8' >block/config.json
+accepts specrt prepare --target whole --drafter block --text text --for vllm --size 300 \
+    --with none -o rows
+warns '*its head cut from 32,768 to 300 rows*'
+# vLLM's selector reads no d2t: our plug-in cuts its head.
+safetensors block/model.safetensors "$fc" candidate_selector.hidden_projection.weight:BF16:1,1:0000
+config DFlash2DraftModel ', "block_size": 8' >block/config.json
+accepts prepare block --text text --for vllm --size 300 --with none -o selector
+prints 'env SPECRT_TOKEN_MAP=*/selector/model.specb vllm serve *"dflash","model":"*/block"*'
+rm -r block whole
 cp -r eagle3 odd && config FooBarDraftModel >odd/config.json
 refuses 3 '*odd/config.json: architectures: expected the name of*found "FooBarDraftModel"*' \
     prepare odd --text text --for vllm -o x
@@ -214,7 +246,7 @@ accepts prepare eagle3 --text text --for vllm --size 300 --with none -f -o their
 prepare eagle3 --text text --for vllm --size 700 --with none -o uncut --json >../out 2>../err
 [ $? = 4 ] || fail "exit $?, expected 4: $(cat ../err)"
 warns '*warning: uncut/drafter: nothing was cut: the drafter*s head has 600 rows*'
-prints '*"n_rows":600,"n_rows_before":600,"cut":false,"coverage":0.*"coverage_is_held_out":false*'
+has n_rows=600 n_rows_before=600 cut=false 'coverage=0.*' coverage_is_held_out=false
 # What the check finds at the end decides the exit code.
 sed 's/"vocab_size"/"bias": true, "vocab_size"/' eagle/config.json >biased.json
 cp -r eagle biased && mv biased.json biased/config.json
@@ -251,9 +283,7 @@ for signal in $(most "TERM INT HUP KILL TERM INT HUP KILL TERM INT" "TERM KILL")
         fail "after $signal: $(find kills)"
     [ $((RANDOM % 2)) = 0 ] || rm -rf kills
 done
-NARRATES= # what was done before differs
 accepts prepare eagle3 --text text --for vllm --size 300 -o "$PWD/kills"
-NARRATES=1
 same whole/model.specb kills/model.specb
 same whole/drafter/model.safetensors kills/drafter/model.safetensors
 # Two runs do not write to one folder, and the second one leaves the folder to the first.
@@ -267,7 +297,7 @@ done
 # Every wrong input is refused in one line, before anything is written.
 refuses 2 '*expected --target, --drafter, --text or --endpoint, --for and -o*' \
     specrt prepare --target target
-refuses 2 '*--for: expected vllm, sglang, llama.cpp or text, found tgi*' \
+refuses 2 '*--for: expected vllm, sglang, llama.cpp, text or specrt, found tgi*' \
     prepare eagle3 --text text --for tgi -o x
 refuses 2 '*--text, --prompts: expected at most 32 paths' \
     prepare eagle3 --text $(yes text | head -n 33) --for vllm -o x

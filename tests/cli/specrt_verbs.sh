@@ -1,5 +1,6 @@
-# specrt: a verb whose tool is not in the folder of `specrt` says how to get the tool.
+# specrt: its help; a verb whose tool is not in the folder of `specrt` says how to get the tool.
 . "$CLI_TESTS/lib.bash"
+helps specrt
 cp "$CLI_BIN/specrt" .
 says() { # VERB TOOL FIX
     refuses 2 "*: $2: expected this tool in the folder of specrt, found none; $3" ./specrt "$1"

@@ -69,7 +69,7 @@ static specrt_status read_prompts(const void *bytes, size_t n, uint64_t *content
     const char *path = in_folder("prompts.jsonl");
     prompt_list list = {0};
     damage_write_file(path, bytes, n);
-    specrt_status status = sl_prompts_read(path, 0, &list, err);
+    specrt_status status = sl_prompts_read(path, NULL, &list, err);
     for (int i = 0; !status && i < list.n; i++) {
         const prompt *p = &list.items[i];
         add_text(content, p->place);

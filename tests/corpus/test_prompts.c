@@ -7,11 +7,15 @@
 static specrt_error err;
 static prompt_list list;
 
-static specrt_status read_text(const char *text, int64_t limit) {
+static specrt_status read_chosen(const char *text, const prompt_choice *choice) {
     REQUIRE(sl_out_bytes(in_folder("qa.x.jsonl"), true, text, strlen(text), &err) ==
             SPECRT_STATUS_OK);
     err.msg[0] = '\0';
-    return sl_prompts_read(in_folder("qa.x.jsonl"), limit, &list, &err);
+    return sl_prompts_read(in_folder("qa.x.jsonl"), choice, &list, &err);
+}
+
+static specrt_status read_text(const char *text, int64_t limit) {
+    return read_chosen(text, &(prompt_choice){.limit = limit});
 }
 
 /* "domain[system]turn|turn #id #id; next prompt" */
@@ -91,23 +95,41 @@ static void test_refused(void) {
         if (rows[i][1][0] == 'q' && !strchr(rows[i][1], ' ')) CHECK_HAS(err.msg, shape);
         sl_prompts_free(&list);
     }
-    CHECK_INT(sl_prompts_read(in_folder("none"), 0, &list, &err), SPECRT_STATUS_IO);
+    CHECK_INT(sl_prompts_read(in_folder("none"), NULL, &list, &err), SPECRT_STATUS_IO);
     CHECK_INT(clear_folder(), 1);
 }
 
-/* Of a later file, too, so many and evenly spread. */
-static void test_limit(void) {
-    static const char *const kept[] = {"01234", "0", "02", "013", "0123", "01234", "01234"};
-    char turns[8] = "";
-    for (int limit = 0; limit < 7; limit++) {
+/* Of a later file, too, so many and evenly spread, of every Nth one or of the others. */
+static void test_choice(void) {
+    static const struct {
+        prompt_choice choice;
+        const char *kept;
+    } rows[] = {
+        {{.limit = 0}, "01234"},
+        {{.limit = 1}, "0"},
+        {{.limit = 2}, "02"},
+        {{.limit = 3}, "013"},
+        {{.limit = 4}, "0123"},
+        {{.limit = 5}, "01234"},
+        {{.limit = 6}, "01234"},
+        {{.every = 1}, "01234"},
+        {{.every = 2}, "024"},
+        {{.every = 5}, "0"},
+        {{.skip_every = 2}, "13"},
+        {{.skip_every = 5}, "1234"},
+        {{.skip_every = 1}, ""},
+        {{.every = 2, .limit = 2}, "02"},
+        {{.skip_every = 5, .limit = 2}, "13"},
+    };
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        char turns[8] = "";
         CHECK_INT(sl_prompts_add("first", "d", &list), SPECRT_STATUS_OK);
-        CHECK_INT(read_text("{\"text\":\"0\"}{\"text\":\"1\"}{\"text\":\"2\"}{\"text\":\"3\"}"
-                            "{\"text\":\"4\"}",
-                            limit),
+        CHECK_INT(read_chosen("{\"text\":\"0\"}{\"text\":\"1\"}{\"text\":\"2\"}"
+                              "{\"text\":\"3\"}{\"text\":\"4\"}",
+                              &rows[r].choice),
                   SPECRT_STATUS_OK);
         for (int i = 1; i < list.n && i < 7; i++) turns[i - 1] = list.items[i].turns[0][0];
-        turns[list.n - 1] = '\0';
-        CHECK_STR(turns, kept[limit]);
+        CHECK_STR(turns, rows[r].kept);
         CHECK_STR(list.items[0].turns[0], "first");
         CHECK_STR(list.items[0].place, "--prompt");
         sl_prompts_free(&list);
@@ -166,7 +188,7 @@ static void test_passed_over(void) {
 static const test_case cases[] = {
     {"shapes", "turns, system message, ids and domain of every shape", test_shapes},
     {"refused", "what is no prompt is named with its line", test_refused},
-    {"limit", "so many prompts, evenly spread", test_limit},
+    {"choice", "which prompts of a file, and how many", test_choice},
     {"long", "files of any length", test_long},
     {"passed_over", "empty prompts, and those that do not fit", test_passed_over},
 };

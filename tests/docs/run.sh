@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# run.sh BUILD [PAGE...] : the commands of pages and of help texts (the page help) as they are,
-# those of a page in order, in a folder with the files that they name. Closes with "N passed, N
+# run.sh [--times] BUILD [PAGE...] : the commands of pages and of help texts (the page help) as they
+# are, those of a page in order, in a folder with the files that they name. Closes with "N passed, N
 # failed, N skipped": commands, and blocks that begin with ```sh and the reason why they are not
 # run. Run from the project's root. The sample's vocabulary is smaller than those of pages: sizes
 # become a quarter.
 set -u
+times=
+if [ "$1" = --times ]; then times=$1; shift; fi
 build=$(cd "$1" && pwd) root=$PWD; shift
 work=$(mktemp -d)
 server=
@@ -71,7 +73,9 @@ port=$(cat "$work/port") || die "no server"
 run() {
     local name=$1 page=$work/pages/${1//[\/ ]/-} path code
     cp -rl "$work/world" "$page/in"
-    for path in "$root"/*; do [ -e "$page/in/${path##*/}" ] || ln -s "$path" "$page/in/"; done
+    for path in "$root"/* "$root/.ci"; do
+        [ -e "$page/in/${path##*/}" ] || ln -s "$path" "$page/in/"
+    done
     ln -sfn "$build" "$page/in/build"
     sed -i "s/32768/8192/g; s/32000/8000/g; s/65536/16384/g
         s/localhost:8000/127.0.0.1:$port/" "$page/script"
@@ -126,7 +130,7 @@ for page; do
 done
 xargs -d '\n' -n 1 -P "$(nproc)" bash -c 'run "$0"' <"$work/names"
 cat "$work/skips" "$work"/pages/*/report 2>/dev/null
-[ -z "${TIMES:-}" ] || awk -f tests/times.awk "$work"/pages/*.times | sort -rn
+[ -z "$times" ] || awk -f tests/times.awk "$work"/pages/*.times | sort -rn
 n=$(cat "$work"/pages/*/at | wc -l) failed=$(cat "$work"/pages/*/code | grep -vcx 0)
 echo "$((n - failed)) passed, $failed failed, $(wc -l <"$work/skips") skipped"
 [ "$failed" = 0 ]

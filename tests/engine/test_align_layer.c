@@ -150,13 +150,14 @@ typedef struct oracle {
     const weights *w;
     const engine_align_params *p;
     const double *trained;
-    double x[N_ROWS][IN_MOST], k[N_ROWS][K], v[N_ROWS][K];
+    double x[N_ROWS][IN_MOST], k[N_ROWS][K], v[N_ROWS][K], fused[N_ROWS][D];
 } oracle;
 
 /* A trained block in the order of the masters. @return NULL: this one is frozen. */
 static const double *trained(const oracle *o, int block) {
-    static const int sizes[] = {Q * D,   K * D,   K * D, D * Q,     FFN * D,
-                                FFN * D, D * FFN, D,     D * 2 * D, D};
+    const int in = o->w->in, features = o->w->eagle3 ? 3 * D : 2 * D, bias = o->w->eagle3 ? 0 : D;
+    const int sizes[] = {Q * in,  K * in, K * in,       D * Q, FFN * D, FFN * D,
+                         D * FFN, D,      D * features, bias,  D,       D};
     int64_t from = 0;
     if (o->p->mode != ENGINE_ALIGN_FULL) return NULL;
     for (int i = 0; i < block; i++) from += sizes[i];
@@ -206,16 +207,25 @@ static void rotate(double *row, int n, int position) {
         }
 }
 
+/* The layer's input from what fc and EAGLE-3's norms read: embedding and features side by side. */
+static void oracle_fuse(const oracle *o, const double *kept, double *fused, double *x) {
+    bool eagle3 = o->w->eagle3;
+    product(o, 8, NULL, D, (eagle3 ? 3 : 2) * D, kept + (eagle3 ? D : 0), fused);
+    for (int c = 0; !eagle3 && c < D; c++) x[c] = fused[c] += trained(o, 9)[c];
+    if (!eagle3) return;
+    norm(kept, NULL, trained(o, 10), x);
+    norm(fused, NULL, trained(o, 11), x + D);
+}
+
 static void oracle_inputs(oracle *o, const engine_align_rows *rows) {
-    int in = o->w->in, width = o->p->mode == ENGINE_ALIGN_FULL ? 2 * D : in + (in > D ? D : 0);
+    int in = o->w->in, width = o->w->eagle3 ? 3 * D : D;
+    bool fuses = o->p->mode == ENGINE_ALIGN_FULL;
+    if (fuses) width += D;
     for (int i = 0; i < rows->n; i++) {
-        double kept[3 * D];
+        double kept[4 * D];
         for (int c = 0; c < width; c++) kept[c] = (double)rows->inputs[i * width + c];
         memcpy(o->x[i], kept, sizeof o->x[i]);
-        if (o->p->mode == ENGINE_ALIGN_FULL) {
-            product(o, 8, NULL, D, 2 * D, kept, o->x[i]);
-            for (int c = 0; c < D; c++) o->x[i][c] += trained(o, 9)[c];
-        }
+        if (fuses) oracle_fuse(o, kept, o->fused[i], o->x[i]);
         product(o, 1, o->w->k, K, in, o->x[i], o->k[i]);
         product(o, 2, o->w->v, K, in, o->x[i], o->v[i]);
         adapt(o, 1, o->x[i], K, o->v[i]);
@@ -255,8 +265,9 @@ static void oracle_query(const oracle *o, const engine_align_rows *rows, int m, 
     attend(o, query, q, mixed);
     product(o, 3, o->w->o, D, Q, mixed, h);
     for (int c = 0; c < D; c++)
-        h[c] += o->w->eagle3 ? (double)rows->inputs[query->row * 3 * D + 2 * D + c]
-                             : o->x[query->row][c];
+        h[c] += o->p->mode == ENGINE_ALIGN_FULL ? o->fused[query->row][c]
+                : o->w->eagle3 ? (double)rows->inputs[query->row * 3 * D + 2 * D + c]
+                               : o->x[query->row][c];
     norm(h, o->w->norm, trained(o, 7), normed);
     product(o, 4, o->w->gate, FFN, D, normed, gate);
     product(o, 5, o->w->up, FFN, D, normed, up);
@@ -265,7 +276,7 @@ static void oracle_query(const oracle *o, const engine_align_rows *rows, int m, 
     for (int c = 0; c < D; c++) out[c] = h[c] + added[c];
     if (!o->w->eagle3) return;
     memcpy(h, out, sizeof h);
-    norm(h, o->w->final_norm, NULL, out);
+    norm(h, o->w->final_norm, trained(o, 12), out);
 }
 
 /* The loss is dh . hidden, so that its gradient with respect to hidden is dh. */
@@ -284,11 +295,11 @@ static double oracle_loss(oracle *o, const engine_align_rows *rows, const float 
 
 /* Two sequences: rows 0 to 4 with a drafted path 5, 6, 7 after four of them; rows 8 to 13 alone. Paths of
  * one and of three rows, committed rows at an end and before it. */
-static float inputs[N_ROWS * 3 * D];
+static float inputs[N_ROWS * 4 * D];
 static const int32_t positions[N_ROWS] = {0, 1, 2, 3, 4, 4, 5, 6, 10, 11, 12, 13, 14, 15};
 static const engine_align_query queries[N_QUERIES] = {
     {3, 0, 4, 0, 0}, {5, 0, 4, 5, 1}, {7, 0, 4, 5, 3}, {13, 8, 6, 0, 0}, {9, 8, 2, 0, 0}};
-static const engine_align_rows rows = {N_ROWS, N_QUERIES, inputs, positions, queries};
+static const engine_align_rows rows = {N_ROWS, N_QUERIES, inputs, positions, queries, NULL};
 
 static void check_gradients(bench *b, const float *dh, double *masters, int64_t n) {
     static oracle o;
@@ -321,7 +332,7 @@ static void run_gradients(bool eagle3, const engine_align_params *params) {
     float *values = engine_align_masters(b.a, &n);
     double *masters = (double *)malloc((size_t)n * sizeof *masters);
     if (params->mode == ENGINE_ALIGN_LORA) fill(values, n, 0, 0.3);
-    fill(inputs, N_ROWS * 3 * D, 0, 2), fill(dh, N_QUERIES * D, 0, 2);
+    fill(inputs, N_ROWS * 4 * D, 0, 2), fill(dh, N_QUERIES * D, 0, 2);
     for (int64_t i = 0; i < n; i++) masters[i] = (double)values[i];
     REQUIRE(engine_align_forward(b.a, &rows, &hidden) == SPECRT_STATUS_OK);
     o = (oracle){.w = &b.w, .p = &b.params, .trained = masters};
@@ -343,6 +354,7 @@ static void test_lora(void) {
 }
 static void test_full(void) {
     run_gradients(false, &full);
+    run_gradients(true, &full);
 }
 
 /* Gradients of one batch by pools of other sizes, bit for bit; and added up over two passes. */
@@ -453,7 +465,7 @@ static void run_drafting(bool eagle3, engine_align_params params) {
     static const engine_align_query drawn[3] = {{3, 0, 4, 0, 0}, {4, 0, 4, 4, 1}, {5, 0, 4, 4, 2}};
     static const int32_t places[N + M] = {0, 1, 2, 3, 4, 5, 5};
     float features[(N + M) * 3 * D], hidden[(N + M) * D], draft_input[(N + M) * D];
-    float kept[ENGINE_MAX_BATCH * 3 * D], batch[ENGINE_MAX_BATCH * 3 * D];
+    float kept[ENGINE_MAX_BATCH * 4 * D], batch[ENGINE_MAX_BATCH * 4 * D];
     specrt_error err;
     engine_cache *c;
     const float *again;
@@ -469,10 +481,11 @@ static void run_drafting(bool eagle3, engine_align_params params) {
     REQUIRE(engine_draft(b.d, c, tokens, features, feature, N, NULL, hidden, draft_input) == 0);
     memcpy(kept, batch, sizeof(float) * (size_t)(N * width));
     engine_keep(c, nodes, N);
-    REQUIRE(engine_draft(b.d, c, tokens + N, features + N * feature, eagle3 ? D : feature, M,
-                         parents, hidden + N * D, draft_input + N * D) == 0);
+    bool own = eagle3 && !engine_align_pairs(b.a); /* features of the drafter's own */
+    REQUIRE(engine_draft(b.d, c, tokens + N, features + N * feature, own ? D : feature, M, parents,
+                         hidden + N * D, draft_input + N * D) == 0);
     memcpy(kept + N * width, batch, sizeof(float) * (size_t)(M * width));
-    const engine_align_rows all = {N + M, 3, kept, places, drawn};
+    const engine_align_rows all = {N + M, 3, kept, places, drawn, NULL};
     REQUIRE(engine_align_forward(b.a, &all, &again) == SPECRT_STATUS_OK);
     for (int m = 0; m < 3; m++)
         for (int i = 0; i < D; i++)
@@ -486,6 +499,7 @@ static void test_drafting(void) {
     run_drafting(false, lora);
     run_drafting(true, lora);
     run_drafting(false, full);
+    run_drafting(true, full);
 }
 
 /* Drafts change at a swap only, and are the drafter's own again in the end. */
@@ -563,6 +577,31 @@ static void test_snapshot(void) {
     run_snapshot(lora);
 }
 
+/* EAGLE-3's norms come back as well. */
+static void test_eagle3_snapshot(void) {
+    static bench b;
+    specrt_error err = {0};
+    int64_t n;
+    st *s;
+    open_bench(&b, true, full, NULL);
+    float *values = engine_align_masters(b.a, &n),
+          *saved = (float *)malloc((size_t)n * sizeof *saved);
+    fill(values, n, 0, 1);
+    memcpy(saved, values, (size_t)n * sizeof *saved);
+    REQUIRE(engine_align_save(b.a, at("t.safetensors"), false, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_st_open(at("t.safetensors"), &s, &err) == SPECRT_STATUS_OK);
+    const st_tensor *t = sl_st_find(s, "norm.weight");
+    REQUIRE(t && t->n_dims == 1 && t->shape[0] == D);
+    CHECK(memcmp(t->data, saved + n - D, D * sizeof *saved) == 0);
+    CHECK(sl_st_find(s, "layers.0.hidden_norm.weight") != NULL);
+    sl_st_close(s);
+    fill(values, n, 0, 1);
+    REQUIRE(engine_align_load(b.a, at("t.safetensors"), &err) == SPECRT_STATUS_OK);
+    CHECK(memcmp(saved, values, (size_t)n * sizeof *saved) == 0);
+    free(saved);
+    close_bench(&b);
+}
+
 /* All parameters are a drafter of its own. */
 static void test_full_snapshot(void) {
     static bench b;
@@ -592,18 +631,12 @@ static void test_refused(void) {
     engine_align_params bad = lora;
     open_bench(&b, true, lora, NULL);
     engine_align_free(b.a);
-    CHECK_INT(engine_align_create(b.d, &full, NULL, &b.a, &err), SPECRT_STATUS_UNSUPPORTED);
-    CHECK_HAS(err.msg, "EAGLE-3");
+    b.a = NULL;
     bad.rank = FFN + 1;
     CHECK_INT(engine_align_create(b.d, &bad, NULL, &a, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "rank: expected 1 to 24, found 25");
     bad = lora, bad.rate = NAN;
     CHECK_INT(engine_align_create(b.d, &bad, NULL, &a, &err), SPECRT_STATUS_BAD_ARG);
-    engine_drafter *independent;
-    REQUIRE(engine_drafter_open("data/sample/draft-small.gguf", b.target, &independent, &err) ==
-            SPECRT_STATUS_OK);
-    CHECK_INT(engine_align_create(independent, &lora, NULL, &a, &err), SPECRT_STATUS_UNSUPPORTED);
-    engine_drafter_close(independent);
     close_bench(&b);
 }
 
@@ -617,6 +650,7 @@ static const test_case cases[] = {
     {"swap", "drafts change at a swap only", test_swap},
     {"snapshot", "adapters come back; another drafter's are refused", test_snapshot},
     {"full_snapshot", "all parameters are a drafter to open", test_full_snapshot},
+    {"eagle3_snapshot", "EAGLE-3's parameters come back", test_eagle3_snapshot},
     {"refused", "what cannot be aligned", test_refused},
 };
 TEST_MAIN(cases)

@@ -390,7 +390,7 @@ static void test_eagle3(void) {
     static float taps[ENGINE_MAX_BATCH][3 * D], hidden[N][D], query[N][D];
     static double x[MAX_N][MAX_WIDTH], expected[MAX_N][MAX_WIDTH];
     int64_t d2t[DRAFT_VOCAB];
-    int32_t tokens[N + 1], layers[3];
+    int32_t tokens[N + 1], layers[ENGINE_MAX_TAPS];
     tiny_model target, eagle;
     specrt_error err = {0};
     engine_cache *c, *draft;
@@ -566,6 +566,12 @@ static void test_eagle3_align(void) {
     CHECK_INT(stats.n_looks, ROUNDS - 1);
     params.align.rate = 1e9f, params.guard = 0;
     decode_rounds(e, d, &params, answer, &stats);
+    params.align.mode = ENGINE_ALIGN_FULL, params.interval = 1; /* OSD */
+    params.align.rate = 0;
+    CHECK(decode_rounds(e, d, &params, answer, &stats) == frozen);
+    CHECK(stats.n_steps == ROUNDS - 1 && stats.n_learnt > ROUNDS);
+    params.align.rate = 0.01f;
+    CHECK(decode_rounds(e, d, &params, answer, &stats) < frozen);
     engine_drafter_close(d);
     engine_close(e);
     free_tiny(&target);

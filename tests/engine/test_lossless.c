@@ -2,7 +2,7 @@
  * decoding's. Lists, clusters, graphs, indexes and sketches are made by chance, or adversarial: those know
  * none of the tokens that the target is going to say.
  *
- * Each policy gets every other prompt of a few, in turns. SPECRT_TEST_LONG=N takes 200 prompts of 128
+ * Each policy gets every other prompt of a few, in turns. every=N takes 200 prompts of 128
  * tokens (`make test-long`), and gives each policy every N-th of them. */
 #include "corpus/corpus.h"
 #include "engine/infer/auto.h"
@@ -32,6 +32,7 @@ typedef struct pair {
     int32_t n_vocab, width, n_prompts, n_tokens; /* width: of the head */
     int n_workers;
     int32_t share, first; /* prompts of a run: first, first + share, ... */
+    bool by_position;     /* of a block drafter */
     text_prompt prompts[N_PROMPTS];
     specrt_bundle *lists[ADVERSARIAL + 1]; /* by kind, once asked for */
     uint8_t *list_bytes[ADVERSARIAL + 1];  /* their memory */
@@ -79,7 +80,7 @@ static void read_prompts(pair *p, const char *target) {
 static void size_up(pair *p) {
     int cores = sl_parallel_cores();
     p->n_workers = cores < MAX_WORKERS ? cores : MAX_WORKERS;
-    const char *wanted = getenv("SPECRT_TEST_LONG");
+    const char *wanted = test_setting("every");
     bool many = wanted && atoi(wanted) > 0;
     (void)many; /* sanitizers leave no choice */
     p->share = 1;
@@ -94,7 +95,8 @@ static void size_up(pair *p) {
 }
 
 static const char sample[] = "data/sample/target.gguf", eagle[] = "data/sample/draft.safetensors",
-                  mtp[] = "data/sample/mtp.safetensors", small[] = "data/sample/draft-small.gguf";
+                  mtp[] = "data/sample/mtp.safetensors", dspark[] = "data/sample/block",
+                  small[] = "data/sample/draft-small.gguf";
 
 static void open_pair(pair *p, const char *draft) {
     specrt_head_desc head;
@@ -196,6 +198,7 @@ static double run_prompts(pair *p, const specrt_policy *policy, const specrt_ses
         if (autos) own.auto_draft = autos[i];
         r->decoders[i] =
             over_models(p->target, policy ? p->drafter : NULL, policy, params, 0, N_CONTEXT);
+        r->decoders[i].sequence->by_position = p->by_position;
     }
     sl_parallel_for(p->n_workers, (p->n_prompts - p->first + p->share - 1) / p->share, run_prompt,
                     r);
@@ -310,7 +313,7 @@ static double check_trial(pair *p, const trial *t, const specrt_sampling *sampli
     if (specrt_policy_create(bundle, p->head, &desc, &policy, &err))
         fprintf(stderr, "%s\n", err.msg);
     REQUIRE(err.status == SPECRT_STATUS_OK);
-    const char *wanted = getenv("SPECRT_TEST_LONG");
+    const char *wanted = test_setting("every");
     p->share = wanted && atoi(wanted) > 0 ? atoi(wanted) : 2;
     specrt_auto *autos[MAX_WORKERS] = {NULL};
     double accept_length = run_prompts(p, policy, &params, auto_draft ? autos : NULL);
@@ -333,6 +336,7 @@ static void test_greedy(void) {
         {"microspec-paper", ABSENT, &small_tree},
         {"window:512@kpre=3@positions=tree@only=ext", ABSENT, &small_tree},
         {"window:16@min=8", ABSENT, &chain},
+        {"window:64@min=16@rows=indexed", ABSENT, &small_tree},
         {"frspec", RANDOM, &small_tree},
         {"static:1000+window:512@kpre=3", RANDOM, &small_tree},
         {"static:8000/2000/500+window:256", RANDOM, &small_tree},
@@ -377,7 +381,26 @@ static void test_greedy(void) {
     close_pair(p);
 }
 
-/* The same of an MTP module: its states go into what policies choose rows by, and into its next step. */
+/* The same of another kind of drafter, greedy and sampled; the first trial is of the whole vocabulary. */
+static void check_drafter(const char *draft, bool by_position, const trial *trials, size_t n) {
+    const specrt_sampling samplings[] = {{0}, {.temperature = 0.7f, .top_p = 0.95f, .seed = 11}};
+    pair *p = (pair *)calloc(1, sizeof *p);
+    open_pair(p, draft);
+    p->by_position = by_position;
+    p->n_prompts = (p->n_prompts + 1) / 2;
+    for (int k = 0; k < 2; k++) {
+        p->share = 1; /* plain decoding answers all of them again */
+        p->first = 0;
+        run_prompts(p, NULL, &(specrt_session_params){.sampling = samplings[k]}, NULL);
+        for (size_t i = 0; i < n; i++) {
+            double accept_length = check_trial(p, &trials[i], &samplings[k], false);
+            if (k == 0 && i == 0) CHECK(accept_length > 1.3);
+        }
+    }
+    close_pair(p);
+}
+
+/* An MTP module's states go into what policies choose rows by, and into its next step. */
 static void test_mtp(void) {
     static const trial trials[] = {
         {"full", ABSENT, &eagle_tree},
@@ -388,20 +411,24 @@ static void test_mtp(void) {
         {"window:64@min=0+successor:64+sketch:32", RANDOM, &eagle_tree},
         {"coral-paper", RANDOM, &small_tree},
     };
-    const specrt_sampling samplings[] = {{0}, {.temperature = 0.7f, .top_p = 0.95f, .seed = 11}};
-    pair *p = (pair *)calloc(1, sizeof *p);
-    open_pair(p, mtp);
-    p->n_prompts = (p->n_prompts + 1) / 2;
-    for (int k = 0; k < 2; k++) {
-        p->share = 1; /* plain decoding answers all of them again */
-        p->first = 0;
-        run_prompts(p, NULL, &(specrt_session_params){.sampling = samplings[k]}, NULL);
-        for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
-            double accept_length = check_trial(p, &trials[i], &samplings[k], false);
-            if (k == 0 && i == 0) CHECK(accept_length > 1.3);
-        }
-    }
-    close_pair(p);
+    check_drafter(mtp, false, trials, sizeof trials / sizeof *trials);
+}
+
+static const specrt_tree_params block_chain = {.num_steps = 7, .topk = 1, .num_draft_tokens = 8};
+
+/* A block drafter's lists are of all positions or of each. */
+static void test_block(void) {
+    static const trial trials[] = {
+        {"full", ABSENT, &eagle_tree},
+        {"full", ABSENT, &block_chain},
+        {"microspec", ABSENT, &small_tree},
+        {"static:10", ADVERSARIAL, &block_chain},
+        {"static:500+window:256@min=0+successor:300", RANDOM, &block_chain},
+        {"window:64@min=0+successor:64+sketch:32", RANDOM, &small_tree},
+        {"cluster:3+static:64", RANDOM, &block_chain},
+    };
+    for (int i = 0; i < 2; i++)
+        check_drafter(dspark, i == 1, trials, sizeof trials / sizeof *trials);
 }
 
 static void test_sampled(void) {
@@ -488,11 +515,11 @@ static int32_t count_tokens(const pair *p, const specrt_policy *policy, int32_t 
 }
 
 /* The context ends generation cleanly, at the same token as plain decoding does. */
-static void test_context_limit(void) {
+static void check_context_limit(const char *draft) {
     pair *p = (pair *)calloc(1, sizeof *p);
     specrt_policy *policy;
     int32_t more = test_brief() ? 10 : 40;
-    open_pair(p, eagle);
+    open_pair(p, draft);
     const specrt_policy_desc desc = {.text = "microspec"};
     REQUIRE(specrt_policy_create(NULL, p->head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(count_tokens(p, NULL, p->prompts[0].n + more), more + 1);
@@ -501,9 +528,15 @@ static void test_context_limit(void) {
     close_pair(p);
 }
 
+static void test_context_limit(void) {
+    check_context_limit(eagle);
+    check_context_limit(dspark);
+}
+
 static const test_case cases[] = {
     {"greedy", "every policy emits plain decoding's tokens", test_greedy},
     {"mtp", "so it does with an MTP module, greedy and sampled", test_mtp},
+    {"block", "so it does with a block drafter, one list and a list for each position", test_block},
     {"sampled", "so it does with sampling, draw for draw", test_sampled},
     {"autos", "so it does where auto_draft chooses", test_autos},
     {"independent", "a model of its own drafts too, and the target for itself", test_independent},

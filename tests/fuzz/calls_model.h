@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include "section_target.h"
+#include "specrt_block.h"
 
 enum { N_VOCAB = 60, N_LOGITS = 63, N_ROWS = 64, N_COLS = 12, MOST_TEXT = 512, N_KINDS = 5 };
 
@@ -306,11 +307,25 @@ static inline int host_each(void *user, const int32_t *tokens, int32_t n) {
     return any() == 255;
 }
 
+static inline int host_block(void *user, int32_t root, int32_t n, specrt_block *block) {
+    (void)user, (void)root;
+    block->n = n < 3 ? n : 3;
+    block->hidden = any_states(block->n);
+    return any() == 255;
+}
+
 static inline specrt_host any_host(driven *d) {
     static const int64_t contexts[] = {0, 0, 1 << 20, 2, 24, 1, -1};
-    specrt_host host = {d,           contexts[any() % 7], any() % 4, host_prefill, host_draft,
-                        host_verify, host_commit,         NULL,      any() % 8,    0};
+    specrt_host host = {.user = d,
+                        .n_context = contexts[any() % 7],
+                        .max_batch = any() % 4,
+                        .target_prefill = host_prefill,
+                        .draft_step = host_draft,
+                        .target_verify = host_verify,
+                        .commit = host_commit,
+                        .num_steps = any() % 8};
     if (any() & 1) host.p_min = 0.2f;
+    if (any() & 1) host.draft_block = host_block;
     if (any() == 255) host.commit = NULL;
     return host;
 }
@@ -347,7 +362,10 @@ static struct {
 } made;
 
 static inline specrt_status make_policies(specrt_error *err) {
-    const specrt_head_desc rows = {.rows = section_weights(), .n_rows = N_ROWS, .n_cols = N_COLS};
+    const specrt_markov_desc markov = {{.rows = section_weights(), .n_rows = N_ROWS, .n_cols = 3},
+                                       {.rows = section_weights(), .n_rows = N_ROWS, .n_cols = 3}};
+    const specrt_head_desc rows = {
+        .rows = section_weights(), .n_rows = N_ROWS, .n_cols = N_COLS, .markov = &markov};
     size_t n_graph, n_ranks, n;
     uint8_t *graph = fixture_graph(N_VOCAB, 4, NULL, 5, &n_graph);
     uint8_t *ranks = fixture_ranks(N_VOCAB, 3, 20, &n_ranks);
@@ -373,7 +391,8 @@ static inline void driven_open(driven *d, int kind, uint64_t number) {
     specrt_session_params p = {.tree = kinds[kind].tree,
                                .sampling = kinds[kind].sampling,
                                .n_logits = N_LOGITS,
-                               .draft = kinds[kind].draft};
+                               .draft = kinds[kind].draft,
+                               .n_block = 3};
     *d = (driven){.samples_drafts = p.draft == SPECRT_DRAFT_SAMPLED};
     d->text = (text){.left = INT64_MAX, .n_open = -1};
     d->stage = CREATED;

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { MOST_BYTES = 1 << 16, N_CALLS = 20 };
+enum { MOST_BYTES = 1 << 16, N_CALLS = 22 };
 
 /* A saved session, and the text that it continues. */
 static struct {
@@ -110,6 +110,44 @@ static void call_route(void) {
         came(d, DRAFT | GROWN, GROWN);
     else if (called(specrt_session_last_error(d->s)->status))
         abort();
+}
+
+/* A selector that fails now and then. */
+static int any_choice(void *user, int32_t position, int32_t previous, const int32_t *ids, int32_t k,
+                      float *logits) {
+    (void)user, (void)position;
+    if (previous < 0 || previous >= N_VOCAB || k < 1) abort();
+    for (int32_t i = 0; i < k; i++) {
+        if (ids[i] < 0 || ids[i] >= N_VOCAB || !(logits[i] > -INFINITY)) abort();
+        logits[i] += (float)(any() % 4);
+    }
+    if (any() == 255) logits[0] = -INFINITY;
+    return any() == 255;
+}
+
+static void call_block(void) {
+    specrt_draft draft;
+    int32_t n = any() % 8 ? 1 + any() % 3 : any() % 8 - 1;
+    specrt_block block = {.n = n, .hidden = any_states(n), .by_position = any() & 1};
+    uint8_t byte = any();
+    if (byte & 1) block.p_min = (float)(byte / 2 % 8) / 4;
+    if (byte & 16) block.confidence = any_states(2), block.confidence_bias = 0.5f;
+    if (byte & 32) block.select = any_choice, block.k = any() % 12;
+    specrt_status status = specrt_session_draft_block(d->s, &block, &draft);
+    if (status == SPECRT_STATUS_HOST) d->stage = ENDED;
+    if (!called(status)) return;
+    came(d, DRAFT, DRAFTED);
+    d->draft = draft;
+}
+
+static void call_topk(void) {
+    int32_t n = any() % 8 ? 1 + any() % 3 : any() % 8 - 1, k = any() % 20;
+    int32_t *ids = any_tokens(n * k);
+    float *logits = (float *)new_array((int64_t)n * k, sizeof *logits);
+    if (!called(specrt_session_block_topk(d->s, any_states(n), NULL, n, k, ids, logits))) return;
+    came(d, DRAFT, GROWN);
+    for (int32_t i = 0; i < n * k; i++)
+        if (ids[i] < -1 || ids[i] >= N_VOCAB) abort();
 }
 
 static void call_finish(void) {
@@ -222,7 +260,7 @@ static void call_looks(void) {
     specrt_session_get_stats(d->s, &stats);
     if (stats.n_emitted < stats.n_cycles) abort();
     (void)specrt_session_member(d->s, any() - 3, any() % 40 - 1);
-    if (specrt_session_shortlist(d->s)->n_rows > 2 * N_ROWS) abort();
+    if (specrt_session_shortlist(d->s)->n_rows > 3 * N_ROWS) abort();
 }
 
 static void call_nothing(void) {
@@ -307,9 +345,10 @@ static void call_correct(void) {
 }
 
 static void (*const calls[N_CALLS])(void) = {
-    call_begin, call_prefill, call_draw,  call_first,   call_start,  call_beam,    call_expand,
-    call_route, call_finish,  call_batch, call_verify,  call_accept, call_observe, call_chain,
-    call_save,  call_load,    call_looks, call_nothing, call_host,   call_cycle};
+    call_begin,   call_prefill, call_draw,   call_first, call_start,  call_beam,
+    call_expand,  call_route,   call_finish, call_batch, call_verify, call_accept,
+    call_observe, call_chain,   call_save,   call_load,  call_looks,  call_nothing,
+    call_host,    call_cycle,   call_block,  call_topk};
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerInitialize(int *argc, char ***argv) {

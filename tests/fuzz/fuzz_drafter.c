@@ -1,6 +1,6 @@
-/* fuzz_drafter.c : an EAGLE head or MTP module from any bytes either fails to open beside a target, or
- * drafts; so with its folder as other engines read it. The input is the length of config.json, u16;
- * config.json; the safetensors, or a GGUF. */
+/* fuzz_drafter.c : an EAGLE head, MTP module or block drafter from any bytes either fails to open beside a
+ * target, or drafts; so with its folder as other engines read it. The input is the length of config.json,
+ * u16; config.json; the safetensors, or a GGUF. */
 #include "engine/infer/engine.h"
 #include "model/checkpoint.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { N = 3, WIDTH = 12 };
+enum { N = 3, WIDTH = 4 * ENGINE_MAX_TAPS };
 
 static engine_model *target; /* d_model 4, 5 layers, 7 tokens */
 static char folder[] = "/tmp/fuzz_drafter.XXXXXX", config[64], weights[64];
@@ -46,10 +46,18 @@ static void put(int fd, const uint8_t *bytes, size_t n) {
     if (pwrite(fd, bytes, n, 0) != (ssize_t)n || ftruncate(fd, (off_t)n)) abort();
 }
 
+static void draft_block(const engine_drafter *d, engine_cache *c, const float *features) {
+    engine_block b = engine_drafter_block(d);
+    float states[ENGINE_MAX_BATCH * 4];
+    if (engine_block_read(d, c, features, N)) abort();
+    for (int32_t n = b.size - b.first; n > 0; n--) /* the context has eight positions */
+        if (engine_block_draft(d, c, 1, n, states) && n + b.first + N <= 8) abort();
+}
+
 static void draft(const engine_drafter *d) {
     static const int32_t tokens[N] = {1, 0, 2}, parents[N] = {-1, 0, 0}, path[] = {0, 2};
     static const float features[N * WIDTH];
-    int32_t layers[3];
+    int32_t layers[ENGINE_MAX_TAPS];
     float hidden[N * 4], query[N * 4];
     specrt_head_desc desc;
     specrt_head *head;
@@ -60,9 +68,13 @@ static void draft(const engine_drafter *d) {
     if (!specrt_head_bind(NULL, &desc, NULL, &head, &err)) specrt_head_close(head);
     if (engine_drafter_cache(d, 8, &c, &err)) return;
     int32_t width = engine_drafter_features(d, layers) ? 12 : 4;
-    if (engine_draft(d, c, tokens, features, width, N, parents, hidden, query)) abort();
-    engine_keep(c, path, 2);
-    if (engine_draft(d, c, tokens, hidden, 4, 1, NULL, hidden, query)) abort();
+    if (engine_drafter_block(d).size > 0) {
+        draft_block(d, c, features);
+    } else {
+        if (engine_draft(d, c, tokens, features, width, N, parents, hidden, query)) abort();
+        engine_keep(c, path, 2);
+        if (engine_draft(d, c, tokens, hidden, 4, 1, NULL, hidden, query)) abort();
+    }
     engine_cache_close(c);
 }
 

@@ -10,10 +10,10 @@ again() {
     return 1
 }
 
-# given TARGET DRAFT : the kept costs become such that a pass of n tokens takes 1 + TARGET (n - 1)
-# thousandths of a second, one of the drafter DRAFT; of a file with another machine, MACHINE= it.
+# given TARGET DRAFT [MACHINE] : the kept costs become such that a pass of n tokens takes 1 + TARGET (n - 1)
+# thousandths of a second, one of the drafter DRAFT; MACHINE replaces the file's.
 given() {
-    awk -v more="$1" -v draft="$2" -v machine="${MACHINE:-}" '$1 == "sum" { next }
+    awk -v more="$1" -v draft="$2" -v machine="${3:-}" '$1 == "sum" { next }
         $1 == "machine" && machine { print "machine " machine; next }
         $1 == "target" { print $1, $2, 0.001 * (1 + more * ($2 - 1)); next }
         $1 == "draft" { print $1, $2, draft / 1000; next }

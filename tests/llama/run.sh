@@ -98,6 +98,12 @@ same "short context" -m $target -c 64 -n -1
 yes "On day one the fever rose." | head -n 40 | tr '\n' ' ' >"$work/long"
 same "long prompt" -m $target -f "$work/long" -n 8
 
+# The token that ends an answer ends it in the middle of a chain, too, of llama.cpp's own draft.
+check "own draft's end" logged "$llama" compare --target $target --draft $draft --threads 1 -q \
+    --policy full --num-steps 4 --prompts data/prompts/math.jsonl --limit 2 --max-tokens 64 \
+    --short 8 --json
+check short grep -q '"speedup_short"' "$out"
+
 # What is resumed goes on as what was read, bit for bit.
 for type in f32 bf16 q4_0; do
     check "state $type" logged "$build/tests/llama_state" "$work/$type.gguf" $draft
@@ -326,7 +332,7 @@ by_kept_costs() {
     check auto-off-json auto --json
     check auto-off-json grep -qE \
         '"policy": ?"plain".*"drafting": ?false.*"note": ?"drafting off' "$out"
-    MACHINE="another one" given 0.5 1.2
+    given 0.5 1.2 "another one"
     check auto-moved auto
     said auto-moved "$kept: machine: expected "
     # Sampled answers do not depend on drafts either.
@@ -396,6 +402,24 @@ if [ -x "$build/tests/llama_eagle3" ]; then
         -m "$work/tiny.gguf" -md "$work/eagle.gguf"
 else
     refuses eagle 3 "drafter: architecture eagle3: " -m $target -md "$work/eagle.gguf"
+fi
+
+# ---- block drafters ----
+
+# Cut to a list, each loads in llama.cpp and drafts as the whole one does at the ids kept. One
+# without a head takes the target's rows.
+block=$build/tests/llama_block
+if [ -x "$block" ]; then
+    for kind in dflash dspark dflash2 dspark,bare; do
+        take=
+        [ $kind != dspark,bare ] || take="--target $target"
+        check "block $kind" logged "$block" make $kind $target "$work/block.gguf"
+        check "block $kind" logged "$build/bin/specrt-bundle" export "$work/lists.specb" -q \
+            --for llama.cpp --drafter "$work/block.gguf" $take -f -o "$work/block-cut.gguf"
+        check "block $kind" logged "$build/bin/specrt-bundle" check "$work/block-cut.gguf" -q \
+            --for llama.cpp
+        check "block $kind" logged "$block" check $target "$work/block.gguf" "$work/block-cut.gguf"
+    done
 fi
 
 # ---- MTP layers ----

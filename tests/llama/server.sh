@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# server.sh BUILD : llama.cpp's server with the type draft-specrt, opt-in since `make llama-patched`
-# takes long. Three slots answer at once, with drafts and without; every token is the same. Run from
-# the project's root, after `make tools llama`; LLAMA_SERVER= names another binary. Closes with
+# server.sh BUILD [SERVER] : llama.cpp's server with the type draft-specrt, opt-in since `make
+# llama-patched` takes long. Three slots answer at once, with drafts and without; every token is the
+# same. Run from the project's root, after `make tools llama`; SERVER is another binary. Closes with
 # "N passed, N failed, N skipped".
 set -u
 build=$(cd "$1" && pwd) passed=0 failed=0
-server=${LLAMA_SERVER:-$build/llama/patched/build/bin/llama-server}
+server=${2:-$build/llama/patched/build/bin/llama-server}
 convert=$build/tests/llama_convert
 for program in "$server" "$convert"; do
     [ ! -x "$program" ] || continue

@@ -575,22 +575,44 @@ static void test_gguf_other_heads(void) {
         sl_token_map_write(&map, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
         SPECRT_STATUS_UNSUPPORTED);
     CHECK_HAS(err.msg, "architecture 'llama' without MTP layers: llama.cpp reads d2t of eagle3 "
-                       "drafters");
+                       "and dflash drafters");
     put_drafter("d.gguf", "eagle3", 400, head, rows_500, 1, NULL, 0);
     CHECK_INT(
         sl_token_map_write(&sample, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
         SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "its vocabulary has 400 tokens, the map names id 499");
-    put_drafter("d.gguf", "dflash", 500, head, rows_500, 1, NULL, 0);
-    CHECK_INT(
-        sl_token_map_write(&sample, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
-        SPECRT_STATUS_UNSUPPORTED);
-    CHECK_HAS(err.msg, "is a DFlash drafter: expected an EAGLE, EAGLE-3 or MTP drafter");
     put_drafter("d.gguf", "eagle3", 500, head, rows_5, 1, NULL, 0);
     CHECK_INT(
         sl_token_map_write(&sample, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
         SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "has no row for token 499; its head has 5 rows");
+    CHECK_INT(clear_folder(), 2);
+}
+
+/* Both heads of DSpark lose the same rows, through a d2t, too. What takes a token of the target stays. */
+static void test_gguf_block(void) {
+    static const char *const names[] = {"output.weight", "markov_w1.weight", "markov_w2.weight"};
+    static const int whole[] = {500, 500, 500}, cut[] = {5, 500, 5}, other[] = {500, 500, 499};
+    static const int64_t d2t[] = {9, 2, 300, 499, 0};
+    static const int32_t ids[] = {0, 300, 9}, rows[] = {4, 2, 0};
+    const token_map map = {.ids = (int32_t *)(uintptr_t)ids, .n = 3};
+    for (int i = 0; i < 2; i++) {
+        gguf *g;
+        put_drafter("d.gguf", "dflash", 500, names, i ? cut : whole, 3, d2t, i ? 5 : 0);
+        REQUIRE(sl_token_map_write(&map, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true,
+                                   &err) == SPECRT_STATUS_OK);
+        REQUIRE(sl_gguf_open(in_folder("o.gguf"), &g, &err) == SPECRT_STATUS_OK);
+        check_rows(g, names[0], 0, i ? rows : ids, 3);
+        check_rows(g, names[2], 2, i ? rows : ids, 3);
+        CHECK_INT(sl_gguf_find_tensor(g, names[1])->dims[1], 500);
+        CHECK_INT(sl_gguf_find_tensor(g, "d2t")->dims[0], 3);
+        sl_gguf_close(g);
+    }
+    put_drafter("d.gguf", "dflash", 500, names, other, 3, NULL, 0);
+    CHECK_INT(
+        sl_token_map_write(&map, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
+        SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "markov_w2.weight: expected 500 rows, as the LM head has, found 499");
     CHECK_INT(clear_folder(), 2);
 }
 
@@ -697,6 +719,7 @@ static const test_case cases[] = {
     {"hostile", "bad files, each named", test_hostile},
     {"gguf_drafter", "a drafter cut to the map", test_gguf_drafter},
     {"gguf_other_heads", "trimmed, headless and foreign drafters", test_gguf_other_heads},
+    {"gguf_block", "both heads of a block drafter", test_gguf_block},
     {"gguf_offsets", "GGUF is absolute", test_gguf_offsets},
     {"safetensors_head", "head rows in the order of d2t", test_safetensors_head},
     {"safetensors_quantised", "rows of a quantised head in f16", test_safetensors_quantised},

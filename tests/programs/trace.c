@@ -2,7 +2,8 @@
  *     s DOMAIN: PROMPT IDS : the target's best at each
  *     c EMITTED IDS : the target's best at each : the drafter's, -1 where it made no pass
  * With --hashes a line for the header, and after each record the sum of every array's bytes, each times its
- * place from 1 on. With --no-hidden the reader leaves hidden states out. */
+ * place from 1 on. With --no-hidden the reader leaves hidden states out. With --tops a cycle shows all of the
+ * target's best where its last token was drawn. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,10 +53,11 @@ int main(int argc, char **argv) {
     specrt_trace_reader *r;
     specrt_trace_record record;
     specrt_error err;
+    bool tops = argc > 2 && strcmp(argv[1], "--tops") == 0;
     bool hashes = argc > 2 && strcmp(argv[1], "--hashes") == 0;
     bool skips = argc > 2 + hashes && strcmp(argv[1 + hashes], "--no-hidden") == 0;
-    if (argc != 2 + hashes + skips)
-        return fputs("trace: usage: trace [--hashes] [--no-hidden] FILE\n", stderr), 1;
+    if (argc != 2 + tops + hashes + skips)
+        return fputs("trace: usage: trace [--tops | --hashes] [--no-hidden] FILE\n", stderr), 1;
     if (specrt_trace_open(argv[argc - 1], NULL, &r, &err) != SPECRT_STATUS_OK)
         return fprintf(stderr, "trace: %s\n", err.msg), 1;
     if (skips) specrt_trace_skip_hidden(r);
@@ -69,7 +71,10 @@ int main(int argc, char **argv) {
         printf(cycle ? "c" : "s %s:", record.domain);
         print_ids(record.tokens, record.n, 1);
         printf(" :");
-        print_ids(record.top_ids, record.n, info->n_top);
+        if (cycle && tops && record.top_ids)
+            print_ids(record.top_ids + (record.n - 1) * info->n_top, info->n_top, 1);
+        else
+            print_ids(record.top_ids, record.n, info->n_top);
         printf(" :");
         if (cycle) print_ids(record.draft_ids, record.n, info->n_draft_top);
         putchar('\n');

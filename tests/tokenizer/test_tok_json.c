@@ -6,7 +6,6 @@
 #include "folder.h"
 #include "test.h"
 #include "tokenizer/from_json.h"
-#include "tokenizer/regex.h"
 #include "tokenizer/split.h"
 #include "tok_vectors.h"
 

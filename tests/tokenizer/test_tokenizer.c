@@ -6,9 +6,7 @@
 #include "base/parallel.h"
 #include "test.h"
 #include "base/utf8.h"
-#include "tokenizer/bpe.h"
-#include "tokenizer/cache.h"
-#include "tokenizer/normalise.h"
+#include "tokenizer/worker.h"
 #include "tok_vectors.h"
 
 static tokenizer *open_data(const char *relative) {
@@ -544,18 +542,18 @@ static void test_bad_rank_files(void) {
         {"", "not a tokenizer"},
         {"hello world\n", "not a tokenizer"},
         {"\x0A\x0E<unk>", "SentencePiece"},
-        {"IQ== 0\nIg==\n", "line 2: no space"},
-        {"IQ== 0\nIg= 1\n", "line 2: bad base64"},
-        {"IQ== 0\nI$== 1\n", "line 2: bad base64"},
-        {"IQ== 0\nIh== 1\n", "line 2: bad base64"}, /* spare bits */
-        {"IQ== 0\nIg==IQ== 1\n", "line 2: bad base64"},
-        {"IQ== 0\n 1\n", "line 2: bad base64"},
-        {"IQ== 0\r\nIg== x\r\n", "line 2: bad rank"},
-        {"IQ== 0\nIg== -1\n", "line 2: bad rank"},
-        {"IQ== 0\nIg== 99999999\n", "line 2: bad rank"},
-        {"IQ== 0\nIg== 9999999\n", "line 2: rank is too large"},
-        {"IQ== 0\n\nIg== \n", "line 3: no rank"},
-        {"IQ== 0\nIg== 0\n", "line 2: rank was used before"},
+        {"IQ== 0\nIg==\n", "line 2 of a tiktoken file: no space"},
+        {"IQ== 0\nIg= 1\n", "line 2 of a tiktoken file: bad base64"},
+        {"IQ== 0\nI$== 1\n", "line 2 of a tiktoken file: bad base64"},
+        {"IQ== 0\nIh== 1\n", "line 2 of a tiktoken file: bad base64"}, /* spare bits */
+        {"IQ== 0\nIg==IQ== 1\n", "line 2 of a tiktoken file: bad base64"},
+        {"IQ== 0\n 1\n", "line 2 of a tiktoken file: bad base64"},
+        {"IQ== 0\r\nIg== x\r\n", "line 2 of a tiktoken file: bad rank"},
+        {"IQ== 0\nIg== -1\n", "line 2 of a tiktoken file: bad rank"},
+        {"IQ== 0\nIg== 99999999\n", "line 2 of a tiktoken file: bad rank"},
+        {"IQ== 0\nIg== 9999999\n", "line 2 of a tiktoken file: rank is too large"},
+        {"IQ== 0\n\nIg== \n", "line 3 of a tiktoken file: no rank"},
+        {"IQ== 0\nIg== 0\n", "line 2 of a tiktoken file: rank was used before"},
         {"IQ== 0\nIg== 2\n", "rank 1 is missing"},
         {"IQ== 0\nIQ== 1\n", "lines 1 and 2 hold the same token"},
         {"IQ== 0\nIg== 1\n", "no token for the single byte 0x00"},

@@ -322,7 +322,7 @@ static void check_prompt(const char *line, const char *system, int n_turns, cons
     specrt_error err = {0};
     FILE *f = fopen(path, "wb");
     REQUIRE(f && fputs(line, f) >= 0 && fclose(f) == 0);
-    CHECK_INT(sl_prompts_read(path, 0, &list, &err), SPECRT_STATUS_OK);
+    CHECK_INT(sl_prompts_read(path, NULL, &list, &err), SPECRT_STATUS_OK);
     REQUIRE(list.n == 1);
     CHECK_INT(list.items[0].n_turns, n_turns);
     CHECK_STR(list.items[0].turns[0], first);

@@ -255,6 +255,67 @@ static void test_balanced(void) {
     free_world(&w);
 }
 
+/* Room for 1,080 of 1,000 rows: 80 copies, of the rows worth most, each beside its row's own cluster. */
+static void test_copies(void) {
+    world w;
+    plant(&w, 1000, 24, 9, 0.5f);
+    open_world(&w);
+    int32_t worth[1000], n_copies[1000] = {0};
+    for (int32_t i = 0; i < 1000; i++) worth[i] = (i * 7 + 3) % 1000;
+    uint64_t first = 0;
+    for (int threads = 1; threads < 4; threads++) {
+        kmeans_options o = options_for(40);
+        kmeans k;
+        o.room = 27;
+        o.worth = worth;
+        o.threads = threads;
+        REQUIRE(kmeans_run(&w.rows, &o, &k, NULL) == SPECRT_STATUS_OK);
+        CHECK_INT(k.n_copies, 80);
+        for (int32_t c = 0; c < 40; c++) CHECK_INT(k.sizes[c], 27);
+        for (int32_t i = 0; i < k.n_copies; i++) {
+            CHECK(k.copies[i].cluster != k.clusters[k.copies[i].row]);
+            n_copies[k.copies[i].row]++;
+        }
+        for (int32_t i = 0; i < 1000; i++) CHECK_INT(n_copies[worth[i]], i < 80 ? threads : 0);
+        uint64_t hash = specrt_hash64(k.copies, 80 * sizeof *k.copies, 0);
+        if (threads == 1) first = hash;
+        CHECK(hash == first);
+        kmeans_free(&k);
+    }
+    free_world(&w);
+}
+
+/* States vary along one column alone: rows that differ elsewhere are alike. */
+static void test_space(void) {
+    enum { N = 200, D = 8, N_STATES = 500 };
+    world w;
+    space s;
+    uint64_t state = 9;
+    static uint16_t states[N_STATES * D];
+    plant(&w, N, D, N, 1);
+    open_world(&w);
+    for (int32_t i = 0; i < N_STATES * D; i++) {
+        float x = fixture_normal(&state) * (i % D == 2 ? 100 : 0.001f);
+        specrt_to_f16(&x, 1, &states[i]);
+    }
+    example_set set = {.n = N_STATES, .n_state = D, .states = states};
+    REQUIRE(space_open(&w.rows, &set, 2, &s, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(s.rows.n, N);
+    for (int32_t i = 1; i < N; i++) {
+        float x[D], y[D], dot = 0;
+        rows_read(&s.rows, 0, x);
+        rows_read(&s.rows, i, y);
+        for (int j = 0; j < D; j++) dot += x[j] * y[j];
+        bool same_sign = (w.x[2] < 0) == (w.x[i * D + 2] < 0);
+        if (fabsf(w.x[2]) > 0.5f && fabsf(w.x[i * D + 2]) > 0.5f)
+            CHECK(same_sign ? dot > 0.9f : dot < -0.9f);
+    }
+    space_close(&s);
+    memset(states, 0, sizeof states);
+    CHECK_INT(space_open(&w.rows, &set, 1, &s, NULL), SPECRT_STATUS_BAD_INPUT);
+    free_world(&w);
+}
+
 /* Seven rows of ten lie in one place, which free clusters leave to few of them. */
 static void test_bounded(void) {
     const double bounds[] = {0, 6, 2, 1};
@@ -418,6 +479,8 @@ static const test_case cases[] = {
     {"same_bytes", "any threads, any kernels", test_same_bytes},
     {"balanced", "sizes differ by at most one", test_balanced},
     {"bounded", "no size is over its bound; a tighter bound costs similarity", test_bounded},
+    {"copies", "room that is left goes to copies, for any threads", test_copies},
+    {"space", "rows that states score alike are near each other", test_space},
     {"repair", "no cluster stays empty", test_repair},
     {"examples", "the nearest tokens to a centroid, nearest first", test_examples},
     {"no_memory", "every allocation that fails", test_no_memory},

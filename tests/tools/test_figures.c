@@ -42,7 +42,7 @@ static void test_loops(void) {
 enum { N_TURNS = 20 };
 
 typedef struct scene {
-    contestant contestants[3];
+    compare_way ways[3];
     turn_sample samples[3][N_TURNS];
     comparison c;
 } scene;
@@ -51,11 +51,11 @@ typedef struct scene {
 static void set_scene(scene *s, int n_turns, int turns_each) {
     static const backend_info ours = {.is_exact = true};
     memset(s, 0, sizeof *s);
-    s->c = (comparison){.contestants = s->contestants, .n_contestants = 3, .n_turns = n_turns};
+    s->c = (comparison){.ways = s->ways, .n_ways = 3, .n_turns = n_turns};
     s->c.models.info = &ours;
     s->c.options.num_steps = 3;
     for (int k = 0; k < 3; k++) {
-        s->contestants[k].samples = s->samples[k];
+        s->ways[k].samples = s->samples[k];
         for (int i = 0; i < n_turns; i++)
             s->samples[k][i] =
                 (turn_sample){.prompt = i / turns_each, .n_tokens = 100, .seconds = 1};
@@ -153,9 +153,9 @@ static char *shown_best(comparison *c) {
 
 static void set_named_scene(scene *s, int n_turns) {
     set_scene(s, n_turns, 1);
-    snprintf(s->contestants[PLAIN].name, sizeof s->contestants[PLAIN].name, "plain");
-    snprintf(s->contestants[FULL].name, sizeof s->contestants[FULL].name, "full");
-    snprintf(s->contestants[2].name, sizeof s->contestants[2].name, "window:64");
+    snprintf(s->ways[PLAIN].name, sizeof s->ways[PLAIN].name, "plain");
+    snprintf(s->ways[FULL].name, sizeof s->ways[FULL].name, "full");
+    snprintf(s->ways[2].name, sizeof s->ways[2].name, "window:64");
 }
 
 /* `full` and a policy that takes so many seconds a turn, where plain decoding takes one. */
@@ -198,7 +198,7 @@ static void test_best(void) {
     text = best_of_speeds(&s, 0.5, 2); /* less vocabulary only costs */
     CHECK_HAS(text, "Draft with full: it is faster, 2.00 times");
     CHECK(!strstr(text, "Beside drafts from all rows"));
-    s.c.n_contestants = 2;
+    s.c.n_ways = 2;
     free(text);
     text = shown_best(&s.c);
     CHECK(!strstr(text, "vocabulary's speed")); /* there is no other to hold against it */
@@ -384,7 +384,7 @@ static void test_greatest(void) {
 static void test_changes(void) {
     scene s;
     set_scene(&s, 3, 1);
-    cycle_watch *w = &s.contestants[2].watch;
+    cycle_watch *w = &s.ways[2].watch;
     w->c = &s.c;
     for (int i = 1; i <= 20; i++)
         watch_add_cycle(w, i); /* 210 tokens: the last 20 to 14 make 119 */
@@ -448,9 +448,9 @@ static void test_divergence(void) {
     scene s;
     int32_t plain[] = {4, 5, 6, 7}, other[] = {4, 5, 9, 7};
     set_scene(&s, 1, 1);
-    contestant *k = &s.contestants[2];
+    compare_way *k = &s.ways[2];
     snprintf(k->name, sizeof k->name, "window:3072");
-    s.contestants[PLAIN].result.tokens = (id_list){plain, 4, 4};
+    s.ways[PLAIN].result.tokens = (id_list){plain, 4, 4};
     k->result.tokens = (id_list){plain, 4, 4};
     CHECK(!compare_check(&s.c, k, NULL, "code", NULL));
     CHECK_INT(s.c.n_compared, 4);

@@ -70,7 +70,7 @@ static void descend(const specrt_draft *draft, uint64_t root, specrt_verdict *ve
     }
 }
 
-static specrt_tree *tree_of(const plan_shape *s) {
+static specrt_tree *tree_of(const specrt_tree_params *s) {
     const specrt_tree_params params = {s->num_steps, s->topk, s->num_draft_tokens};
     specrt_tree *t;
     REQUIRE(specrt_tree_create(&params, NULL, &t, NULL) == SPECRT_STATUS_OK);
@@ -80,10 +80,10 @@ static specrt_tree *tree_of(const plan_shape *s) {
 /* Every shape against a tree made with it. Where fewer levels leave the wide tree too few nodes it may
  * miss one, never find too much. */
 static void test_smaller_trees(void) {
-    const plan_shape none = {0, 0, 0};
+    const specrt_tree_params none = {0, 0, 0};
     int n_shapes = 0, n_seen = 0, n_missed = 0;
     for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) {
-        plan_shape shapes[PLAN_SHAPES];
+        specrt_tree_params shapes[PLAN_SHAPES];
         int n = plan_shapes(w, &none, shapes);
         specrt_tree *wide = tree_of(&shapes[n - 1]);
         n_shapes += n;
@@ -153,8 +153,8 @@ static void test_chains_in_text(void) {
 }
 
 static void test_shapes(void) {
-    plan_shape shapes[PLAN_SHAPES];
-    const plan_shape most = {3, 0, 16}, chain = {4, 1, 0}, other = {0, 7, 0};
+    specrt_tree_params shapes[PLAN_SHAPES];
+    const specrt_tree_params most = {3, 0, 16}, chain = {4, 1, 0}, other = {0, 7, 0};
     int n = plan_shapes(2, &most, shapes);
     for (int i = 0; i < n; i++)
         CHECK(shapes[i].num_steps <= 3 && shapes[i].num_draft_tokens <= 16 && shapes[i].topk == 10);
@@ -165,21 +165,21 @@ static void test_shapes(void) {
     CHECK_INT(plan_shapes(0, &other, shapes), 0);
 }
 
-static plan plan_of(plan_choice *choices, int n) {
+static plan plan_of(plan_way *ways, int n) {
     static plan_policy policies[4];
     for (int i = 0; i < 4; i++) snprintf(policies[i].name, sizeof policies[i].name, "p%d", i);
-    plan p = {.policies = policies, .choices = choices, .n_choices = n, .traces = {.n = 1}};
+    plan p = {.policies = policies, .ways = ways, .n_ways = n, .traces = {.n = 1}};
     p.options.max_tokens = 50;
-    p.plain_choice = (plan_choice){.policy = -1, .speed = 99, .low = 89, .high = 109};
-    for (int i = 0; i < n; i++) choices[i].accept_length = 2;
+    p.plain_way = (plan_way){.policy = -1, .speed = 99, .low = 89, .high = 109};
+    for (int i = 0; i < n; i++) ways[i].accept_length = 2;
     return p;
 }
 
 /* Prompts count, and an answer's interval only as far as the answer does. */
 static void test_ratio(void) {
-    const plan_choice a = {.speed = 100, .low = 50, .high = 200, .prompt_seconds = 1},
-                      b = {.speed = 50, .low = 50, .high = 50, .prompt_seconds = 2},
-                      unknown = {.speed = 50, .low = NAN, .high = NAN};
+    const plan_way a = {.speed = 100, .low = 50, .high = 200, .prompt_seconds = 1},
+                   b = {.speed = 50, .low = 50, .high = 50, .prompt_seconds = 2},
+                   unknown = {.speed = 50, .low = NAN, .high = NAN};
     plan p = {.plain_request = {.answer_tokens = 100}, .traces = {.n = 1}};
     specrt_ratio r = plan_ratio(&p, &a, &b);
     CHECK_NEAR(r.value, 2, 1e-12);
@@ -192,21 +192,21 @@ static void test_ratio(void) {
 
 /* Of choices whose speeds cannot be told apart, the one that scores the fewest rows. */
 static void test_recommended(void) {
-    plan_choice choices[] = {{.policy = 2, .rows = 700, .speed = 100, .low = 90, .high = 110},
-                             {.policy = -1, .rows = 0, .speed = 99, .low = 89, .high = 109},
-                             {.policy = 1, .rows = 500, .speed = 97, .low = 87, .high = 107},
-                             {.policy = 3, .rows = 600, .speed = 96, .low = 86, .high = 106},
-                             {.policy = 0, .rows = 100, .speed = 94, .low = 84, .high = 104}};
-    plan p = plan_of(choices, 5);
+    plan_way ways[] = {{.policy = 2, .rows = 700, .speed = 100, .low = 90, .high = 110},
+                       {.policy = -1, .rows = 0, .speed = 99, .low = 89, .high = 109},
+                       {.policy = 1, .rows = 500, .speed = 97, .low = 87, .high = 107},
+                       {.policy = 3, .rows = 600, .speed = 96, .low = 86, .high = 106},
+                       {.policy = 0, .rows = 100, .speed = 94, .low = 84, .high = 104}};
+    plan p = plan_of(ways, 5);
     REQUIRE(!plan_recommend(&p, NULL));
     CHECK_INT(p.chosen, 2);
-    CHECK(choices[0].ties && choices[3].ties);
-    CHECK(!choices[1].ties && !choices[4].ties); /* plain, and 6% slower */
+    CHECK(ways[0].ties && ways[3].ties);
+    CHECK(!ways[1].ties && !ways[4].ties); /* plain, and 6% slower */
     CHECK_HAS(p.advice_text,
               "Draft with --policy p1 --num-steps 0 --topk 0 --num-draft-tokens 0 or "
               "decode plainly: they are as fast within the error");
     for (int i = 0; i < 5; i++)
-        if (choices[i].policy >= 0) choices[i].low = choices[i].speed - 9, choices[i].speed -= 40;
+        if (ways[i].policy >= 0) ways[i].low = ways[i].speed - 9, ways[i].speed -= 40;
     REQUIRE(!plan_recommend(&p, NULL));
     CHECK_INT(p.advice.outcome, SPECRT_OUTCOME_SLOWER);
     CHECK_HAS(p.advice_text, "Decode plainly: --policy");
@@ -218,33 +218,33 @@ static void test_recommended(void) {
 
 /* The fastest choice loses in one task what another does not. */
 static void test_worst_task(void) {
-    plan_choice choices[] = {{.policy = 0, .rows = 100, .speed = 100, .low = 99, .high = 101},
-                             {.policy = 1, .rows = 500, .speed = 97, .low = 96, .high = 98},
-                             {.policy = 2, .rows = 900, .speed = 96, .low = 95, .high = 97}};
-    plan p = plan_of(choices, 3);
+    plan_way ways[] = {{.policy = 0, .rows = 100, .speed = 100, .low = 99, .high = 101},
+                       {.policy = 1, .rows = 500, .speed = 97, .low = 96, .high = 98},
+                       {.policy = 2, .rows = 900, .speed = 96, .low = 95, .high = 97}};
+    plan p = plan_of(ways, 3);
     REQUIRE(!plan_recommend(&p, NULL));
     CHECK(!plan_by_task(&p));
-    CHECK_INT(p.choices[p.chosen].policy, 0);
+    CHECK_INT(p.ways[p.chosen].policy, 0);
     static const double worst[] = {0.80, 0.97, 0.99};
     for (int i = 0; i < 3; i++) {
-        choices[i].kept.mean = 0.99;
-        retained_add_task(&choices[i].kept, "code", 0.995);
-        retained_add_task(&choices[i].kept, "chat", worst[i]);
+        ways[i].kept.mean = 0.99;
+        retained_add_task(&ways[i].kept, "code", 0.995);
+        retained_add_task(&ways[i].kept, "chat", worst[i]);
     }
     REQUIRE(!plan_recommend(&p, NULL));
     CHECK(plan_by_task(&p));
-    CHECK_STR(choices[0].kept.task, "chat");
-    CHECK_NEAR(plan_at_worst(&choices[1]).speed, 97 * 0.97 / 0.99, 1e-9);
-    CHECK_NEAR(plan_at_worst(&choices[1]).low, 96 * 0.97 / 0.99, 1e-9);
-    CHECK_INT(p.choices[p.chosen].policy, 1); /* ties with 2 in the worst task, with fewer rows */
-    CHECK(!choices[0].ties && choices[2].ties);
+    CHECK_STR(ways[0].kept.task, "chat");
+    CHECK_NEAR(plan_at_worst(&ways[1]).speed, 97 * 0.97 / 0.99, 1e-9);
+    CHECK_NEAR(plan_at_worst(&ways[1]).low, 96 * 0.97 / 0.99, 1e-9);
+    CHECK_INT(p.ways[p.chosen].policy, 1); /* ties with 2 in the worst task, with fewer rows */
+    CHECK(!ways[0].ties && ways[2].ties);
     CHECK_HAS(p.advice_text, "in its worst task (chat)");
 }
 
 /* What the first pass of a draft reads, where a chain is kept and where not. */
 static void test_first_pass(void) {
     specrt_costs read = {.error = 0}, kept = {.keeps_chains = true};
-    const plan_shape one = {1, 1, 2}, four = {4, 1, 5}, tree = {4, 4, 16};
+    const specrt_tree_params one = {1, 1, 2}, four = {4, 1, 5}, tree = {4, 4, 16};
     CHECK_NEAR(plan_first_tokens(&read, &four, 2.5), 2.5, 1e-12);
     CHECK_NEAR(plan_first_tokens(&kept, &tree, 2.5), 2.5, 1e-12);
     CHECK_NEAR(plan_first_tokens(&kept, &one, 1.4), 1.4, 1e-9); /* accepted whole, or not at all */
@@ -255,9 +255,9 @@ static void test_first_pass(void) {
 
 /* A cycle of 10 ms beside the head, and a head of 1 us a row: 204 rows are a fiftieth. */
 static void test_small_head(void) {
-    plan p = {.n_choices = 0};
-    const plan_choice one = {.shape = {1, 1, 2}, .accept_length = 1.5};
-    const plan_choice two = {.shape = {2, 4, 8}, .accept_length = 1.5};
+    plan p = {.n_ways = 0};
+    const plan_way one = {.shape = {1, 1, 2}, .accept_length = 1.5};
+    const plan_way two = {.shape = {2, 4, 8}, .accept_length = 1.5};
     for (int i = 0; i <= 1; i++) {
         specrt_curve_add(&p.costs.head_first, i ? 1000 : 0, i * 1e-3);
         specrt_curve_add(&p.costs.head_next[1], i ? 1000 : 0, i * 3e-3);

@@ -1,6 +1,7 @@
-/* test_plan_tables.c : the table and JSON of specrt-eval plan, of runs made by hand, as they were approved.
- * Runs that are measured have other times each time. */
+/* test_plan_tables.c : the table of specrt-eval plan, of runs made by hand, as it was approved, and fields of
+ * its JSON. Runs that are measured have other times each time. */
 #include "approved.h"
+#include "json_path.h"
 #include "small_head.h"
 #include "tools/specrt-eval/plan/plan.h"
 #include "tools/specrt-eval/shared/chat_template.h"
@@ -50,7 +51,7 @@ static void open_scene(scene *s) {
         plan_run *run = &s->runs[r];
         run->policy = r % 2;
         run->width = r / 2;
-        run->n_shapes = plan_shapes(run->width, &(plan_shape){0, 0, 0}, run->shapes);
+        run->n_shapes = plan_shapes(run->width, &(specrt_tree_params){0, 0, 0}, run->shapes);
         run->turns = s->turns[r];
         for (int i = 0; i < N_PROMPTS; i++) fill_turn(run, i, &s->turns[r][i]);
     }
@@ -75,7 +76,7 @@ static void open_scene(scene *s) {
 
 static void close_scene(scene *s) {
     for (int k = 0; k < N_POLICIES; k++) specrt_policy_close(s->policies[k].policy);
-    free(s->p.choices);
+    free(s->p.ways);
     small_head_close(&s->small);
 }
 
@@ -83,14 +84,13 @@ static void tell(plan *p) {
     REQUIRE(!plan_recommend(p, NULL));
     FILE *out = approved_begin_stdout();
     plan_print_table(p);
-    plan_print_json(p);
     stdout = out;
     for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++)
         fprintf(approved_out(), "at most %.1f tokens/s\n", plan_bound(p, w, 40));
     plan_advice(p, approved_out());
-    for (int i = 0; i < p->n_choices; i++) {
-        const plan_choice *c = &p->choices[i];
-        const plan_choice worst = plan_at_worst(c);
+    for (int i = 0; i < p->n_ways; i++) {
+        const plan_way *c = &p->ways[i];
+        const plan_way worst = plan_at_worst(c);
         if (c->policy < 0) continue;
         fprintf(approved_out(), "%s: ties %d, head %.4f, small %.4f, at worst %.1f\n",
                 plan_name(p, c), c->ties, plan_head_share(p, c, 40), plan_small_head(p, c),
@@ -98,17 +98,83 @@ static void tell(plan *p) {
     }
 }
 
+/* What plan_print_json() prints, owned. */
+static char *json_of(plan *p) {
+    char *text;
+    size_t n;
+    FILE *out = stdout, *into = open_memstream(&text, &n);
+    REQUIRE(into);
+    stdout = into;
+    plan_print_json(p);
+    stdout = out;
+    REQUIRE(fclose(into) == 0);
+    return text;
+}
+
+static void check_first(plan *p) {
+    CHECK_JSON(json_of(p), "target=target.gguf", "drafter=draft.safetensors", "threads=0",
+               "temperature=0", "n_prompts=9", "n_empty=0", "n_unfit=0", "chat_template=chatml",
+               "system_prompt=null", "seconds=3", "runs_skipped=1", "outcome=faster",
+               "pruning_outcome=null", "recommended_by=worst_domain", "recommended.policy=full",
+               "recommended.num_steps=6", "recommended.ci95=3176.0669 3308.9682",
+               "recommended_policy.policy=full", "head_share=0.6609", "small_head_rows=0",
+               "advice[1]=Its accept length is 100.0% of the full vocabulary's, 100.0% *");
+    CHECK_JSON(json_of(p), "choices[].policy=full preset full preset plain",
+               "choices[].policy_text=full window:40@min=0 full window:40@min=0 null",
+               "choices[].num_steps=6 6 1 1 0", "choices[].topk=4 4 1 1 0",
+               "choices[].num_draft_tokens=8 8 2 2 1",
+               "choices[].accept_length=2.2999 2.1999 1.2399 1.1399 1",
+               "choices[].accept_full=1 0.9631 1 0.9631 null",
+               "choices[].worst_domain=qa qa qa qa null",
+               "choices[].worst_accept_full=1 0.9628 1 0.9628 null",
+               "choices[].shortlist_rows=100 40 100 40 null",
+               "choices[].cycle_ms=0.7094 0.7094 0.958 0.9575 2.422",
+               "choices[].tokens_per_second=3241.8366 3100.9001 1294.2823 1190.4302 412.8819",
+               "choices[].ci95=3176.0669 3308.9682 3037.7654 3165.347 * 404.8343 421.0895",
+               "choices[].speedup_plain=7.8517 7.5104 3.1348 2.8832 1",
+               "choices[].speedup_request=7.8517 7.5104 3.1348 2.8832 1",
+               "choices[].measured_cycle_ms=null null null null null");
+    CHECK_JSON(
+        json_of(p), "costs.head_first[].rows=256 32768", "costs.head_first[].seconds=1e-05 0.0003",
+        "costs.head[].topk=1 4 10", "costs.head[topk=4].points[].seconds=4e-05 0.0012",
+        "costs.head[topk=10].points[].ci95=0.0001 0.0001 0.003 0.003", "costs.draft[].tokens=1 10",
+        "costs.draft[].seconds=5e-05 0.0002", "costs.target[].nodes=1 60",
+        "costs.target[].seconds=0.001 0.015", "costs.prompt=", "costs.keeps_chains=true",
+        "costs.policy=window:512@kpre=8@min=512", "costs.error_worst=0", "costs.disturbed=false");
+}
+
+/* As --check found them. */
+static void check_found(plan *p) {
+    CHECK_JSON(json_of(p), "costs.policy=full", "costs.error_median=0.03", "costs.error_worst=0.2",
+               "costs.seconds=7", "recommended.measured_cycle_ms=0.7236",
+               "choices[].measured_tokens_per_second="
+               "3144.5815 3007.8731 1255.4539 1154.7173 400.4955",
+               "choices[].measured_accept_length=2.2999 2.1999 1.2399 1.1399 1",
+               "choices[].measured_cycle_ms=0.7236 0.7236 0.9771 0.9767 2.4704");
+}
+
+/* Of one prompt. */
+static void check_one(plan *p) {
+    CHECK_JSON(json_of(p), "n_prompts=1", "outcome=a tie", "pruning_outcome=a tie",
+               "recommended_by=mean", "recommended.policy=preset", "recommended.ci95=null null",
+               "recommended.worst_domain=null", "recommended_policy.accept_full=0.9628",
+               "choices[].tokens_per_second=3336.709 3190.3823 1322.9189 1215.0279 429.1845",
+               "choices[].accept_length=2.28 2.18 1.22 1.12 1", "head_share=0.661",
+               "choices[].worst_accept_full=null null null null null");
+}
+
 static void test_tables(void) {
     scene s;
     open_scene(&s);
     REQUIRE(!plan_decide(&s.p, NULL));
     tell(&s.p);
+    check_first(&s.p);
     plan_for_auto(&s.p);
     fprintf(approved_out(), "auto: '%s', %d rows\n", s.p.costs.policy, (int)s.p.costs.policy_rows);
-    for (int i = 0; i < s.p.n_choices; i++) { /* as --check found them */
-        s.p.choices[i].measured = s.p.choices[i].speed * 0.97;
-        s.p.choices[i].cycle_found = s.p.choices[i].cycle * 1.02;
-        s.p.choices[i].accept_found = s.p.choices[i].accept_length;
+    for (int i = 0; i < s.p.n_ways; i++) { /* as --check found them */
+        s.p.ways[i].measured = s.p.ways[i].speed * 0.97;
+        s.p.ways[i].cycle_found = s.p.ways[i].cycle * 1.02;
+        s.p.ways[i].accept_found = s.p.ways[i].accept_length;
     }
     s.p.n_check = 2;
     s.p.costs.error = 0.03;
@@ -116,10 +182,13 @@ static void test_tables(void) {
     s.p.costs.seconds = 7;
     plan_rank(&s.p);
     tell(&s.p);
+    check_found(&s.p);
     s.p.n_prompts = 1; /* nothing tells of the spread */
     REQUIRE(!plan_decide(&s.p, NULL));
     tell(&s.p);
+    check_one(&s.p);
     close_scene(&s);
+    approved_condense();
     approved_compare("tests/tools/plan_tables.exact");
 }
 

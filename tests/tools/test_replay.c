@@ -169,7 +169,7 @@ static int64_t cycles_of_runs(int32_t steps, int32_t right, int32_t then) {
     return w.n_cycles;
 }
 
-/* docs/decisions/rank-script.md: one cycle in a run shorter than one, wherever it stands. */
+/* docs/decisions/lists-and-alignment.md: one cycle in a run shorter than one, wherever it stands. */
 static void test_missing(void) {
     for (int32_t steps = 1; steps <= 6; steps++)
         for (int32_t before = 0; before < 30; before++)
@@ -231,21 +231,21 @@ static void test_exact(void) {
     replay_sums sums = {.n_covered = 2, .n_cycles = 1};
     replay_walked walked = {2, 1};
     replay_levels levels = {{0}, {0}};
-    replay_entrant entrants[] = {{.exact_coverage = true},
-                                 {.exact_coverage = true,
-                                  .reads_draft_input = true,
-                                  .recorded = true,
-                                  .sums = &sums,
-                                  .walked = &walked,
-                                  .levels = &levels}};
-    replay r = {.infos = infos, .n_trees = 1, .entrants = entrants, .n_entrants = 2};
+    replay_way ways[] = {{.exact_coverage = true},
+                         {.exact_coverage = true,
+                          .reads_draft_input = true,
+                          .recorded = true,
+                          .sums = &sums,
+                          .walked = &walked,
+                          .levels = &levels}};
+    replay r = {.infos = infos, .n_trees = 1, .ways = ways, .n_ways = 2};
     replay_figures f;
     r.shared = &shared;
     r.n_sequences = 1;
     for (int untold = 0; untold < 2; untold++)
         for (int draft_input = 0; draft_input < 2; draft_input++) {
             r.untold = untold;
-            entrants[1].reads_draft_input = draft_input;
+            ways[1].reads_draft_input = draft_input;
             replay_figures_of(&r, 0, 0, -1, &f);
             CHECK_INT(f.exact_coverage, !(untold && draft_input));
             CHECK(f.exact_accept_length);
@@ -262,7 +262,7 @@ typedef struct failing {
     specrt_head *head;
     specrt_trace_info info;
     const specrt_trace_info *infos[1];
-    replay_entrant entrants[1 + N_TEXTS];
+    replay_way ways[1 + N_TEXTS];
     replay r;
 } failing;
 
@@ -276,12 +276,12 @@ static void open_failing(failing *f, const char *const texts[N_TEXTS], int32_t t
     f->r = (replay){.infos = f->infos,
                     .trees = {{.num_steps = 3, .topk = topk, .num_draft_tokens = 20}},
                     .n_trees = 1,
-                    .entrants = f->entrants,
-                    .n_entrants = 1 + N_TEXTS,
+                    .ways = f->ways,
+                    .n_ways = 1 + N_TEXTS,
                     .n_sequences = N_SEQUENCES};
     pthread_mutex_init(&f->r.lock, NULL);
     for (int i = 0; i <= N_TEXTS; i++) {
-        replay_entrant *e = &f->entrants[i];
+        replay_way *e = &f->ways[i];
         specrt_policy_desc wanted = {.text = i ? texts[i - 1] : NULL};
         e->levels = (replay_levels *)calloc(1, sizeof *e->levels);
         if (i) REQUIRE(!specrt_policy_create(NULL, f->head, &wanted, &e->policy, NULL));
@@ -290,8 +290,8 @@ static void open_failing(failing *f, const char *const texts[N_TEXTS], int32_t t
 
 static void close_failing(failing *f) {
     for (int i = 0; i <= N_TEXTS; i++) {
-        specrt_policy_close(f->entrants[i].policy);
-        free(f->entrants[i].sums), free(f->entrants[i].walked), free(f->entrants[i].levels);
+        specrt_policy_close(f->ways[i].policy);
+        free(f->ways[i].sums), free(f->ways[i].walked), free(f->ways[i].levels);
     }
     specrt_head_close(f->head);
     pthread_mutex_destroy(&f->r.lock);

@@ -65,7 +65,7 @@ static const backend_ops ops = {
 typedef struct scene {
     toy t;
     comparison c;
-    contestant contestants[2];
+    compare_way ways[2];
     sequence *sequences[1];
     id_list prompt;
     int32_t ids[1];
@@ -86,11 +86,11 @@ static void open_scene(scene *s) {
                                     .commit = commit}};
     s->sequences[0] = &s->t.text;
     s->prompt = (id_list){s->ids, 1, 1};
-    s->c = (comparison){.contestants = s->contestants, .n_contestants = 2};
+    s->c = (comparison){.ways = s->ways, .n_ways = 2};
     s->c.models = (eval_models){
         .engine = &s->t.engine, .info = &s->t.engine.info, .sequences = s->sequences, .tok = &tok};
     for (int i = 0; i < 2; i++) {
-        contestant *k = &s->contestants[i];
+        compare_way *k = &s->ways[i];
         const decoder_desc desc = {.kind = i ? DECODER_OWN : DECODER_PLAIN,
                                    .sequence = &s->t.text,
                                    .params = {.tree = {.num_steps = N_STEPS, .topk = 1}}};
@@ -105,14 +105,14 @@ static void open_scene(scene *s) {
 
 static void close_scene(scene *s) {
     for (int i = 0; i < 2; i++) {
-        decoder_free(s->contestants[i].decoder);
-        free(s->contestants[i].result.tokens.ids);
+        decoder_free(s->ways[i].decoder);
+        free(s->ways[i].result.tokens.ids);
     }
     free(s->c.splits);
 }
 
 static specrt_status check(scene *s) {
-    return compare_check(&s->c, &s->contestants[1], &s->prompt, "qa", NULL);
+    return compare_check(&s->c, &s->ways[1], &s->prompt, "qa", NULL);
 }
 
 static void test_repeated(void) {
@@ -123,7 +123,7 @@ static void test_repeated(void) {
     CHECK(!s.c.diverged && s.c.splits[0].repeated);
     CHECK_INT(s.c.splits[0].token, 2); /* 1, 2, then 3 or 0 */
     CHECK_NEAR(s.c.splits[0].margin, 0.25, 1e-6);
-    CHECK_INT(s.contestants[1].n_same, 0);
+    CHECK_INT(s.ways[1].n_same, 0);
     CHECK_HAS(compare_outcome(&s.c), "the target's own");
     close_scene(&s);
 }
@@ -132,8 +132,7 @@ static void test_not_repeated(void) {
     for (size_t place = 0; place < N_ANSWER; place++) {
         scene s;
         open_scene(&s);
-        id_list *found = &s.contestants[1].result.tokens,
-                *plain = &s.contestants[PLAIN].result.tokens;
+        id_list *found = &s.ways[1].result.tokens, *plain = &s.ways[PLAIN].result.tokens;
         memcpy(plain->ids, found->ids, N_ANSWER * sizeof *found->ids);
         plain->n = found->n;
         found->ids[place] = (found->ids[place] + 1) % V;
@@ -148,12 +147,12 @@ static void test_not_repeated(void) {
 static void test_same(void) {
     scene s;
     open_scene(&s);
-    id_list *found = &s.contestants[1].result.tokens, *plain = &s.contestants[PLAIN].result.tokens;
+    id_list *found = &s.ways[1].result.tokens, *plain = &s.ways[PLAIN].result.tokens;
     memcpy(plain->ids, found->ids, N_ANSWER * sizeof *found->ids);
     plain->n = found->n = N_ANSWER;
     s.t.n_resets = 0;
     REQUIRE(!check(&s));
-    CHECK_INT(s.contestants[1].n_same, 1);
+    CHECK_INT(s.ways[1].n_same, 1);
     CHECK_INT(s.t.n_resets, 0);
     CHECK_STR(compare_outcome(&s.c), "all equal");
     close_scene(&s);

@@ -1,5 +1,6 @@
-/* balance.c : clusters of bounded, or of equal, sizes. Rows and clusters are paired by descending
- * similarity while the cluster has room; rows left over look again among the clusters that have some. */
+/* balance.c : clusters of bounded, or of equal, sizes, and copies of rows for the room that is left. Rows and
+ * clusters are paired by descending similarity while the cluster has room; rows left over look again among
+ * the clusters that have some. */
 #include "kmeans_impl.h"
 
 #include <math.h>
@@ -21,7 +22,9 @@ typedef struct balancing {
     kmeans_work *w;
     int32_t *left; /* [n_left] rows without a cluster, ascending */
     int32_t n_left;
-    wish *wishes; /* [n_left, n_wishes] */
+    int32_t *given;        /* [n] the cluster of each row, -1: none yet */
+    const int32_t *before; /* [n] where each row is already; NULL: nowhere */
+    wish *wishes;          /* [n_left, n_wishes] */
     int32_t n_wishes;
     int32_t *open; /* [n_open] clusters with room: those in the panels */
     int32_t n_open;
@@ -41,15 +44,17 @@ static bool has_room(const balancing *b, int32_t cluster) {
     return b->sizes[cluster] < b->room || (b->sizes[cluster] == b->room && b->n_larger > 0);
 }
 
-/* The n_wishes best of similarities [n_open], best first. */
+/* The n_wishes best of similarities [n_open], best first; fewer end with cluster -1. */
 static void wish_for(const balancing *b, int32_t row, const float *similarities, wish *out) {
     int32_t n = 0;
     for (int32_t c = 0; c < b->n_open; c++) {
+        if (b->before && b->before[row] == b->open[c]) continue;
         if (n == b->n_wishes && similarities[c] <= out[n - 1].similarity) continue;
         int32_t at = n < b->n_wishes ? n++ : n - 1;
         for (; at > 0 && out[at - 1].similarity < similarities[c]; at--) out[at] = out[at - 1];
         out[at] = (wish){similarities[c], row, b->open[c]};
     }
+    for (; n < b->n_wishes; n++) out[n] = (wish){-INFINITY, row, -1};
 }
 
 static void wish_block(void *arg, int64_t block, int worker) {
@@ -90,29 +95,21 @@ static void grant(balancing *b) {
     qsort(b->wishes, n, sizeof *b->wishes, by_similarity);
     for (size_t i = 0; i < n; i++) {
         const wish *best = &b->wishes[i];
-        if (b->w->next[best->row] >= 0 || !has_room(b, best->cluster)) continue;
-        b->w->next[best->row] = best->cluster;
+        if (best->cluster < 0 || b->given[best->row] >= 0 || !has_room(b, best->cluster)) continue;
+        b->given[best->row] = best->cluster;
         b->n_larger -= b->sizes[best->cluster]++ == b->room;
     }
     int32_t n_left = 0;
     for (int32_t i = 0; i < b->n_left; i++)
-        if (b->w->next[b->left[i]] < 0) b->left[n_left++] = b->left[i];
+        if (b->given[b->left[i]] < 0) b->left[n_left++] = b->left[i];
     b->n_left = n_left;
 }
 
-/* One assignment of all rows. Every pass places at least one, for each has a wish that can be met. */
-static bool assign(balancing *b) {
-    const row_set *r = b->w->r;
-    int32_t m = b->w->k->n_clusters;
-    b->room = (int32_t)fmin(b->w->options->largest * r->n / m, r->n);
-    b->n_larger = b->room >= (r->n + m - 1) / m ? 0 : r->n % m;
-    b->n_left = r->n;
-    memset(b->sizes, 0, (size_t)m * sizeof *b->sizes);
-    for (int32_t i = 0; i < r->n; i++) {
-        b->left[i] = i;
-        b->w->next[i] = -1;
-    }
-    while (b->n_left > 0) {
+/* Places the rows left. Every pass places at least one, for each has a wish that can be met, unless the only
+ * room is where it is already. */
+static bool place_left(balancing *b) {
+    for (int32_t before = -1; b->n_left > 0 && b->n_left != before;) {
+        before = b->n_left;
         if (!open_clusters(b)) return false;
         sl_parallel_for(b->w->options->threads, (b->n_left + KMEANS_BLOCK - 1) / KMEANS_BLOCK,
                         wish_block, b);
@@ -121,23 +118,83 @@ static bool assign(balancing *b) {
     return true;
 }
 
-specrt_status balance(kmeans_work *w, specrt_error *err) {
+/* One assignment of all rows. */
+static bool assign(balancing *b) {
+    const row_set *r = b->w->r;
+    const kmeans_options *o = b->w->options;
+    int32_t m = b->w->k->n_clusters;
+    b->room = o->room > 0 ? o->room : (int32_t)fmin(o->largest * r->n / m, r->n);
+    b->n_larger = b->room >= (r->n + m - 1) / m ? 0 : r->n % m;
+    b->n_left = r->n;
+    b->given = b->w->next;
+    memset(b->sizes, 0, (size_t)m * sizeof *b->sizes);
+    for (int32_t i = 0; i < r->n; i++) {
+        b->left[i] = i;
+        b->given[i] = -1;
+    }
+    return place_left(b);
+}
+
+static bool balancing_create(balancing *b, kmeans_work *w) {
     size_t n = (size_t)w->r->n, m = (size_t)w->k->n_clusters;
-    balancing b = {.w = w};
-    b.left = malloc(n * sizeof *b.left);
-    b.wishes = malloc(n * (m < NEAREST ? m : NEAREST) * sizeof *b.wishes);
-    b.open = malloc(m * sizeof *b.open);
-    b.sizes = malloc(m * sizeof *b.sizes);
-    bool good = b.left && b.wishes && b.open && b.sizes;
+    *b = (balancing){.w = w};
+    b->left = malloc(n * sizeof *b->left);
+    b->wishes = malloc(n * (m < NEAREST ? m : NEAREST) * sizeof *b->wishes);
+    b->open = malloc(m * sizeof *b->open);
+    b->sizes = malloc(m * sizeof *b->sizes);
+    return b->left && b->wishes && b->open && b->sizes;
+}
+
+static void balancing_free(balancing *b) {
+    free(b->left);
+    free(b->wishes);
+    free(b->open);
+    free(b->sizes);
+}
+
+specrt_status balance(kmeans_work *w, specrt_error *err) {
+    balancing b;
+    bool good = balancing_create(&b, w);
     for (int round = 0; round < BALANCE_ROUNDS && good; round++) {
         good = assign(&b);
         if (!good) break;
         kmeans_place(w);
         kmeans_repair(w);
     }
-    free(b.left);
-    free(b.wishes);
-    free(b.open);
-    free(b.sizes);
+    balancing_free(&b);
+    return good ? SPECRT_STATUS_OK : sl_error_no_memory(err, "k-means");
+}
+
+/* ---- copies ----------------------------------------------------------------------------------- */
+
+static int32_t room_left(const kmeans_work *w) {
+    int64_t room = (int64_t)w->options->room * w->k->n_clusters - w->r->n;
+    return room < 0 ? 0 : room < w->r->n ? (int32_t)room : w->r->n;
+}
+
+/* Each of the rows worth most gets the nearest other cluster with room. */
+static bool copy_rows(balancing *b) {
+    kmeans *k = b->w->k;
+    int32_t n = b->w->r->n;
+    b->n_left = room_left(b->w);
+    b->room = b->w->options->room;
+    b->given = b->w->next;
+    b->before = k->clusters;
+    memcpy(b->sizes, k->sizes, (size_t)k->n_clusters * sizeof *b->sizes);
+    memcpy(b->left, b->w->options->worth, (size_t)b->n_left * sizeof *b->left);
+    qsort(b->left, (size_t)b->n_left, sizeof *b->left, sl_order_i32);
+    for (int32_t i = 0; i < n; i++) b->given[i] = -1;
+    k->copies = malloc(((size_t)b->n_left + 1) * sizeof *k->copies);
+    if (!k->copies || !place_left(b)) return false;
+    for (int32_t i = 0; i < n; i++)
+        if (b->given[i] >= 0) k->copies[k->n_copies++] = (struct kmeans_copy){i, b->given[i]};
+    memcpy(k->sizes, b->sizes, (size_t)k->n_clusters * sizeof *k->sizes);
+    return true;
+}
+
+specrt_status spread(kmeans_work *w, specrt_error *err) {
+    balancing b;
+    bool good = balancing_create(&b, w) && copy_rows(&b);
+    balancing_free(&b);
     return good ? SPECRT_STATUS_OK : sl_error_no_memory(err, "k-means");
 }

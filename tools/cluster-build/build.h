@@ -7,6 +7,7 @@
 #include "base/cli.h"
 #include "kmeans.h"
 #include "model/model.h"
+#include "space.h"
 #include "tokenizer/tokenizer.h"
 #include "train.h"
 
@@ -22,9 +23,12 @@ typedef struct cluster_options {
     int64_t n_iterations;
     bool balanced;
     double largest;
-    int64_t mean_rows;     /* 0: as the router's method has it */
-    cli_list traces;       /* of trained routers */
-    const char *embedding; /* the model that holds it; NULL: `model` */
+    bool ordered;              /* clusters of at most rows / n_clusters slots, an ordered head's */
+    bool stored;               /* clusters and centroids are the model's own */
+    int64_t n_hot, n_distinct; /* of an ordered head; 0: none, all that fit */
+    int64_t mean_rows;         /* 0: as the router's method has it */
+    cli_list traces;           /* of trained routers */
+    const char *embedding;     /* the model that holds it; NULL: `model` */
     const char *loss_name;
     bool shuffled; /* labels, as a control */
     train_loss loss;
@@ -74,16 +78,34 @@ typedef struct router_training {
     double seconds;
 } router_training;
 
+/* Who is in which cluster. */
+typedef struct cluster_members {
+    int32_t n;        /* of all clusters */
+    int32_t *offsets; /* [n_clusters + 1] */
+    int32_t *rows;    /* [n] of the head, ascending in a cluster; a row may be in several */
+} cluster_members;
+void cluster_members_free(cluster_members *m);
+
+/* Why a row of the head takes no part in clustering. */
+enum { ROW_RESERVED = 1, ROW_HOT /* it is in every cluster */, ROW_RARE /* no slot is left */ };
+
 typedef struct cluster_build {
     const cluster_options *options;
     model source;
     specrt_head_desc head;
     const char *head_name;
-    int32_t *ids;   /* target ids of the head's rows; NULL: row i is token i. head.ids, owned */
-    int32_t n_ids;  /* they are below it */
-    tokenizer *tok; /* NULL: unknown */
+    int32_t *ids;      /* target ids of the head's rows; NULL: row i is token i. head.ids, owned */
+    int32_t n_ids;     /* they are below it */
+    tokenizer *tok;    /* NULL: unknown */
+    uint8_t *left_out; /* [head.n_rows] ROW_RESERVED...; 0: takes part. NULL: all do */
+    int32_t *order; /* [head.n_rows] all rows, the most frequent first; of an ordered head alone */
+    float *weights; /* [head.n_rows] in centroids: the root of a row's count; likewise */
+    int32_t n_hot, n_rare;
+    int32_t topk; /* of a stored ordered head */
     row_set rows;
+    space space; /* the same as states tell them apart; empty without traces */
     kmeans k;
+    cluster_members members;
     schedule schedule;
     router_weights router;
     router_training training;
@@ -101,13 +123,31 @@ const char *cluster_section_tag(specrt_router_kind router);
 /* cluster_section_bytes() : the section, owned; NULL: no memory. */
 void *cluster_section_bytes(const cluster_build *b, size_t *n_bytes);
 
+/* ---- members.c ---- */
+
+/* members_plan() : of an ordered head, marks the rows that are in every cluster and those that no slot is
+ * left for. After placeholders were marked.
+ * @return BAD_ARG, UNSUPPORTED, NO_MEMORY; as specrt_bundle_ranks(). */
+specrt_status members_plan(cluster_build *b, specrt_error *err);
+
+/* members_worth() : indices of the rows that take part, the most frequent first, into *out [rows.n],
+ * owned. */
+specrt_status members_worth(const cluster_build *b, int32_t **out, specrt_error *err);
+
+/* members_make() : from k-means and the plan. */
+specrt_status members_make(cluster_build *b, specrt_error *err);
+
+/* members_read() : clusters and centroids of the model's own ordered head, into members and k.
+ * @return BAD_INPUT: it has none, or a faulty one; UNSUPPORTED, NO_MEMORY. */
+specrt_status members_read(cluster_build *b, specrt_error *err);
+
 /* ---- router.c ---- */
 
 /* router_read() : the examples of the traces, before any work; a no-op for routers that need none. */
 specrt_status router_read(cluster_build *b, specrt_error *err);
 
-/* router_make() : after clustering, the weights and the schedule. Centroids score a cluster by the mean
- * of its rows. */
+/* router_make() : after clustering, the weights and the schedule. Centroids score a cluster by the mean of
+ * its rows, of an ordered head the weighted mean of those not in every cluster, or are the model's own. */
 specrt_status router_make(cluster_build *b, specrt_error *err);
 void router_training_free(router_training *t);
 

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/io.h"
 
 enum { EXAMPLES_LEAST = 64 };
 

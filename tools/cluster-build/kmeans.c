@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/io.h"
 #include "base/measure.h"
 #include "base/parallel.h"
 
@@ -208,6 +207,7 @@ void kmeans_size_range(const kmeans *k, int32_t *least, int32_t *most) {
 static bool is_too_large(const kmeans_work *w) {
     int32_t least, most;
     kmeans_size_range(w->k, &least, &most);
+    if (w->options->room > 0) return most > w->options->room;
     return w->options->largest > 0 &&
            (double)most * w->k->n_clusters > w->options->largest * w->r->n;
 }
@@ -223,6 +223,7 @@ static specrt_status run(kmeans_work *w, specrt_error *err) {
         TRY(balance(w, err));
         k->objective = kmeans_own_objective(w);
     }
+    if (w->options->worth) TRY(spread(w, err));
     k->seconds = sl_measure_seconds() - started;
     return SPECRT_STATUS_OK;
 }
@@ -247,5 +248,6 @@ void kmeans_free(kmeans *k) {
     free(k->clusters);
     free(k->sizes);
     free(k->centroids);
+    free(k->copies);
     *k = (kmeans){0};
 }

@@ -11,6 +11,10 @@ typedef struct kmeans_options {
     double tolerance;     /* stop when the objective gains less than this share */
     double largest;       /* sizes at most so many times the mean: 1 makes them differ by at most
                            * one, 0 leaves them as they come */
+    int32_t room;         /* rows of a cluster at most instead; 0: by `largest` */
+    /* [rows->n] rows by how much a second cluster of theirs is worth, best first: what room is left is given
+     * to their copies. NULL: every row is in one cluster. Borrowed. */
+    const int32_t *worth;
     /* f32 [n_clusters, n_cols] to start from instead, of any length; borrowed */
     const float *initial;
     uint64_t seed;
@@ -29,7 +33,11 @@ typedef struct kmeans {
     double objective; /* sum over rows of the similarity to their cluster's centroid, in the end */
     double objective_free; /* the same before sizes were bounded */
     int32_t *clusters;     /* [rows->n] */
-    int32_t *sizes;        /* [n_clusters] */
+    int32_t *sizes;        /* [n_clusters] copies included */
+    int32_t n_copies;
+    struct kmeans_copy {
+        int32_t row, cluster;
+    } * copies;       /* [n_copies] further clusters of rows, owned; NULL: none */
     float *centroids; /* [n_clusters, n_cols] of length 1: the direction of the sum of its rows */
     double seconds_seeding, seconds;
 } kmeans;

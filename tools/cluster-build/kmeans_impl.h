@@ -44,8 +44,11 @@ void kmeans_round(kmeans_work *w);
 specrt_status seed_centroids(const row_set *r, const kmeans_options *options,
                              const dot_kernels *kernels, float *out, specrt_error *err);
 
-/* balance() : clusters of equal sizes, from the centroids there are. */
+/* balance() : clusters of bounded sizes, from the centroids there are. */
 specrt_status balance(kmeans_work *w, specrt_error *err);
+
+/* spread() : copies of rows for the room that is left, at most one copy of a row. */
+specrt_status spread(kmeans_work *w, specrt_error *err);
 
 /* kmeans_random() : in [0, 1), by what it is for. */
 double kmeans_random(uint64_t seed, uint64_t a, uint64_t b);

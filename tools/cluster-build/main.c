@@ -1,6 +1,6 @@
 /* cluster-build : from an LM head to clusters of its rows and a router that chooses among them.
  *
- *     model  -> rows.c -> kmeans*.c (seed.c, balance.c, vectors.c) -> router.c -> section.c -> bundle
+ *     model  -> rows.c -> kmeans*.c (seed.c, balance.c, vectors.c) -> members.c -> router.c -> section.c
  *     traces -> examples.c -> train.c (network.c, product.c), route.c --^
  *     options.c  the command line      schedule.c  clusters by level
  *     report.c  table, JSON
@@ -12,6 +12,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/measure.h"
+#include "base/memory.h"
 #include "formats/bundle_write.h"
 #include "model/head_check.h"
 #include "base/io.h"
@@ -37,19 +38,18 @@ static specrt_status open_tokenizer(cluster_build *b, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-/* u8 [n_rows]: padding and placeholders. */
-static specrt_status find_reserved(const cluster_build *b, uint8_t **out, specrt_error *err) {
+/* Padding and placeholders. */
+static specrt_status find_reserved(cluster_build *b, specrt_error *err) {
     int32_t n_vocab = sl_tokenizer_n_vocab(b->tok);
     if (n_vocab > b->n_ids)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: \"%s\": expected a row for each of the tokenizer's %" PRId32
                                 " tokens, found %" PRId64,
                                 b->options->model, b->head_name, n_vocab, b->head.n_rows);
-    *out = calloc((size_t)b->head.n_rows, 1);
-    if (!*out) return sl_error_no_memory(err, NULL);
     for (int32_t row = 0; row < b->head.n_rows; row++) {
         int32_t id = build_id(b, row);
-        (*out)[row] = id >= n_vocab || sl_tokenizer_type(b->tok, id) == TOKEN_RESERVED;
+        if (id >= n_vocab || sl_tokenizer_type(b->tok, id) == TOKEN_RESERVED)
+            b->left_out[row] = ROW_RESERVED;
     }
     return SPECRT_STATUS_OK;
 }
@@ -67,12 +67,12 @@ static specrt_status find_ids(cluster_build *b, specrt_error *err) {
 }
 
 static specrt_status open_rows(cluster_build *b, specrt_error *err) {
-    uint8_t *reserved = NULL;
-    if (b->tok) TRY(find_reserved(b, &reserved, err));
+    TRY(sl_new(&b->left_out, (size_t)b->head.n_rows, 1, b->options->model, err));
+    if (b->tok) TRY(find_reserved(b, err));
     int threads = (int)b->options->common.threads;
-    specrt_status status = sl_head_check(&b->head, b->head_name, reserved, threads, err);
-    if (!status) status = rows_open(&b->head, reserved, threads, &b->rows, err);
-    free(reserved);
+    specrt_status status = sl_head_check(&b->head, b->head_name, b->left_out, threads, err);
+    if (!status) status = members_plan(b, err);
+    if (!status) status = rows_open(&b->head, b->left_out, threads, &b->rows, err);
     if (!status && b->rows.n == 0)
         status = specrt_error_set(
             err, SPECRT_STATUS_BAD_INPUT,
@@ -147,16 +147,28 @@ static int32_t default_clusters(const cluster_build *b) {
 
 static specrt_status cluster(cluster_build *b, specrt_error *err) {
     const cluster_options *o = b->options;
+    const row_set *rows = &b->rows;
+    int32_t *worth = NULL;
+    bool by_states = !cluster_options_is_trained(o) && o->traces.n > 0;
+    if (by_states) {
+        TRY(space_open(rows, &b->training.examples, (int)o->common.threads, &b->space, err));
+        rows = &b->space.rows;
+    }
+    if (o->ordered) TRY(members_worth(b, &worth, err));
     kmeans_options options = {.n_clusters =
                                   o->n_clusters ? (int32_t)o->n_clusters : default_clusters(b),
                               .n_iterations = (int32_t)o->n_iterations,
                               .tolerance = 1e-5,
                               .largest = o->largest,
+                              .worth = worth,
                               .seed = (uint64_t)o->common.seed,
                               .threads = (int)o->common.threads,
                               .each = each_iteration,
                               .user = b};
-    return kmeans_run(&b->rows, &options, &b->k, err);
+    if (o->ordered) options.room = (int32_t)(b->head.n_rows / o->n_clusters - o->n_hot);
+    specrt_status status = kmeans_run(rows, &options, &b->k, err);
+    free(worth);
+    return status ? status : members_make(b, err);
 }
 
 static specrt_status run(cluster_build *b, specrt_error *err) {
@@ -169,7 +181,7 @@ static specrt_status run(cluster_build *b, specrt_error *err) {
     TRY(check_output(b, err));
     TRY(router_read(b, err));
     TRY(open_rows(b, err));
-    TRY(cluster(b, err));
+    TRY(o->stored ? members_read(b, err) : cluster(b, err));
     TRY(router_make(b, err));
     b->seconds = sl_measure_seconds() - started;
     if (o->common.output) TRY(write_bundle(b, err));
@@ -186,6 +198,11 @@ int main(int argc, char **argv) {
     router_training_free(&b.training);
     sl_cli_list_free(&options.traces);
     free(b.ids);
+    free(b.left_out);
+    free(b.order);
+    free(b.weights);
+    cluster_members_free(&b.members);
+    space_close(&b.space);
     kmeans_free(&b.k);
     rows_close(&b.rows);
     sl_tokenizer_close(b.tok);

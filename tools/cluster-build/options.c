@@ -26,6 +26,17 @@ static int parse_table(cluster_options *o, int argc, char **argv) {
                     "clusters of equal size, to one row (centroid and coral: always)"),
         sl_cli_real("largest", "X", &o->largest, 0, 1e9,
                     "largest cluster, in multiples of the mean (default 4); 0: no limit"),
+        sl_cli_flag("ordered", &o->ordered,
+                    "an ordered head's: at most rows / M slots in each cluster, M a divisor; free "
+                    "slots hold copies of the most frequent rows"),
+        sl_cli_int("hot", "N", &o->n_hot, 1, SPECRT_MAX_VOCAB,
+                   "with --ordered: the N most frequent tokens of the bundle are in every cluster"),
+        sl_cli_int("distinct", "N", &o->n_distinct, 1, SPECRT_MAX_VOCAB,
+                   "with --ordered: the other clustered tokens at most, the most frequent ones "
+                   "(default: all that fit)"),
+        sl_cli_flag("stored", &o->stored,
+                    "take the clusters and centroids of the model's own ordered head, as of "
+                    "Gemma 4's drafters"),
         sl_cli_int("iterations", "N", &o->n_iterations, 1, 1000,
                    "iterations of k-means at most (default 25)"),
 
@@ -40,7 +51,8 @@ static int parse_table(cluster_options *o, int argc, char **argv) {
 
         sl_cli_heading("Training"),
         sl_cli_strings("trace", "FILE", &o->traces,
-                       "trace that specrt-eval record wrote with this drafter; may be repeated"),
+                       "trace that specrt-eval record wrote with this drafter; may be repeated. "
+                       "centroid: rows that its states score alike are clustered"),
         sl_cli_string("embedding", "FILE", &o->embedding,
                       "model with the token embedding that dynaspec reads (default: --model)"),
         sl_cli_string(
@@ -75,9 +87,10 @@ static int check_training(cluster_options *o) {
     static const char *const losses[] = {"multi-hot", "soft-mass", "argmax"};
     int loss = 0, n = sizeof losses / sizeof losses[0];
     bool is_coral = o->router == SPECRT_ROUTER_CORAL;
-    if (!cluster_options_is_trained(o) && (o->traces.n > 0 || o->shuffled))
-        return sl_cli_usage(
-            "--trace: expected --router dynaspec or coral with it, which are trained");
+    if (o->router == SPECRT_ROUTER_NONE && o->traces.n > 0)
+        return sl_cli_usage("--trace: expected --router centroid, dynaspec or coral with it");
+    if (!cluster_options_is_trained(o) && o->shuffled)
+        return sl_cli_usage("--shuffle-labels: expected --router dynaspec or coral with it");
     if (!cluster_options_is_trained(o)) return -1;
     if (o->traces.n == 0)
         return sl_cli_usage("expected --trace for --router %s; specrt-eval record writes a trace",
@@ -91,6 +104,17 @@ static int check_training(cluster_options *o) {
         return sl_cli_usage("--loss: expected multi-hot, soft-mass or argmax, found '%s'",
                             o->loss_name);
     o->loss = (train_loss)loss;
+    return -1;
+}
+
+static int check_ordered(const cluster_options *o) {
+    if ((o->ordered || o->stored) && o->router != SPECRT_ROUTER_CENTROID)
+        return sl_cli_usage("--ordered and --stored: expected --router centroid");
+    if ((o->n_hot || o->n_distinct) && !o->ordered)
+        return sl_cli_usage("--hot and --distinct go with --ordered");
+    if (o->stored && (o->ordered || o->n_clusters || o->traces.n || o->mean_rows))
+        return sl_cli_usage("--stored: expected no --ordered, --clusters, --trace and --mean-rows, "
+                            "which the model has already");
     return -1;
 }
 
@@ -110,7 +134,8 @@ static int check(cluster_options *o) {
         return sl_cli_usage("--largest: expected 0 or at least 1, found %g", o->largest);
     if (o->balanced) o->largest = 1;
     if (!o->schedule_name) o->schedule_name = is_flat ? "flat" : "harmonic";
-    return check_training(o);
+    int code = check_ordered(o);
+    return code < 0 ? check_training(o) : code;
 }
 
 int cluster_options_parse(cluster_options *o, int argc, char **argv) {

@@ -43,20 +43,26 @@ static void training_table(const cluster_build *b, FILE *out) {
 
 void cluster_report_table(const cluster_build *b, FILE *out) {
     const kmeans *k = &b->k;
-    int32_t least, most, left_out = (int32_t)b->head.n_rows - b->rows.n;
+    int32_t least, most, n_others = b->n_hot + b->n_rare;
+    int32_t left_out = (int32_t)b->head.n_rows - b->rows.n - n_others;
     kmeans_size_range(k, &least, &most);
     fprintf(out, "%s rows of %s columns in %s clusters of %s to %s\n",
             sl_text_count((uint64_t)b->rows.n), sl_text_count((uint64_t)b->head.n_cols),
             sl_text_count((uint64_t)k->n_clusters), sl_text_count((uint64_t)least),
             sl_text_count((uint64_t)most));
-    fprintf(out, "mean similarity to the cluster %.4f after %" PRId32 " iterations",
-            k->objective / b->rows.n, k->n_iterations);
+    if (k->n_copies + n_others > 0)
+        fprintf(out, "%s copies, %s rows in every cluster, %s left out as too rare\n",
+                sl_text_count((uint64_t)k->n_copies), sl_text_count((uint64_t)b->n_hot),
+                sl_text_count((uint64_t)b->n_rare));
+    if (k->n_iterations > 0)
+        fprintf(out, "mean similarity to the cluster %.4f after %" PRId32 " iterations",
+                k->objective / b->rows.n, k->n_iterations);
     if (k->objective != k->objective_free)
         fprintf(out, " (%.4f before sizes were bounded)", k->objective_free / b->rows.n);
-    fprintf(out, "\n");
+    fprintf(out, k->n_iterations > 0 ? "\n" : "clusters and centroids of the model's own\n");
     if (left_out > 0)
         fprintf(out, "left out: %s reserved rows, %s of zeros, %s equal to others\n",
-                sl_text_count((uint64_t)b->rows.n_reserved),
+                sl_text_count((uint64_t)(b->rows.n_reserved - n_others)),
                 sl_text_count((uint64_t)b->rows.n_zero),
                 sl_text_count((uint64_t)b->rows.n_duplicate));
     fprintf(out, "router %s, clusters by level", router_name(b));
@@ -120,10 +126,14 @@ static json_object *common_json(const cluster_build *b) {
     sl_json_put(o, "seed", json_object_new_int64(b->options->common.seed));
     sl_json_put(o, "n_rows", json_object_new_int(b->rows.n));
     sl_json_put(o, "n_cols", json_object_new_int(k->n_cols));
-    sl_json_put(o, "n_reserved", json_object_new_int(b->rows.n_reserved));
+    sl_json_put(o, "n_reserved", json_object_new_int(b->rows.n_reserved - b->n_hot - b->n_rare));
     sl_json_put(o, "n_zero", json_object_new_int(b->rows.n_zero));
     sl_json_put(o, "n_duplicate", json_object_new_int(b->rows.n_duplicate));
     sl_json_put(o, "n_clusters", json_object_new_int(k->n_clusters));
+    sl_json_put(o, "n_members", json_object_new_int(b->members.n));
+    sl_json_put(o, "n_copies", json_object_new_int(k->n_copies));
+    sl_json_put(o, "n_hot", json_object_new_int(b->n_hot));
+    sl_json_put(o, "n_rare", json_object_new_int(b->n_rare));
     sl_json_put(o, "balanced", json_object_new_boolean(b->options->balanced));
     sl_json_put(o, "largest", sl_json_real(b->options->largest));
     sl_json_put(o, "size_least", json_object_new_int(least));

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/io.h"
 #include "base/measure.h"
 #include "base/text.h"
 
@@ -29,13 +28,13 @@ specrt_status router_read(cluster_build *b, specrt_error *err) {
     const cluster_options *o = b->options;
     example_set *set = &b->training.examples;
     uint8_t sha256[32];
-    if (!cluster_options_is_trained(o)) return SPECRT_STATUS_OK;
+    if (o->traces.n == 0) return SPECRT_STATUS_OK;
     TRY(find_embedding(b, &b->training.embedding, err));
     if (b->tok) sl_tokenizer_fingerprint(b->tok, sha256);
     examples_model of = {.sha256 = b->tok ? sha256 : NULL,
                          .n_state = (int32_t)b->head.n_cols,
                          .n_ids = b->n_ids,
-                         .output = o->router == SPECRT_ROUTER_CORAL};
+                         .output = o->router != SPECRT_ROUTER_DYNASPEC};
     for (int i = 0; i < o->traces.n; i++) TRY(examples_read(o->traces.items[i], &of, set, err));
     TRY(examples_split(set, o->holdout, (uint64_t)o->common.seed, err));
     if (o->shuffled) examples_shuffle(set, (uint64_t)o->common.seed);
@@ -80,8 +79,13 @@ static double default_share(specrt_router_kind router) {
 
 static specrt_status make_schedule(cluster_build *b, const double *rows_of, specrt_error *err) {
     const cluster_options *o = b->options;
+    char stored[16];
     double rows = (double)o->mean_rows;
-    if (!o->mean_rows) rows = default_share(o->router) * b->rows.n;
+    if (o->stored) {
+        snprintf(stored, sizeof stored, "%d", (int)b->topk);
+        return schedule_make(stored, 0, rows_of, b->k.n_clusters, &b->schedule, err);
+    }
+    if (!o->mean_rows) rows = default_share(o->router) * b->members.n;
     if (!o->mean_rows && rows < rows_of[1]) rows = rows_of[1];
     return schedule_make(o->schedule_name, rows, rows_of, b->k.n_clusters, &b->schedule, err);
 }
@@ -164,24 +168,59 @@ static specrt_status trained_router(cluster_build *b, double *rows_of, specrt_er
 
 /* --- without training --- */
 
+/* Engines keep centroids of an ordered head in bf16: what is written is what they read. */
+static float to_bf16(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Adds a row of the head to a sum. @return its weight */
+static double add_row(const cluster_build *b, int32_t row, float *scratch, double *sum) {
+    const specrt_head_desc *head = &b->rows.head;
+    double weight = b->weights ? (double)b->weights[row] : 1;
+    specrt_row_decode(head->dtype, (const uint8_t *)head->rows + (size_t)row * head->row_stride,
+                      head->n_cols, scratch);
+    for (int64_t j = 0; j < head->n_cols; j++) sum[j] += weight * (double)scratch[j];
+    return weight;
+}
+
+/* The mean of each cluster's rows into w2 [n_clusters, n_cols]. sum : scratch [n_cols] */
+static void mean_rows(const cluster_build *b, float *row, double *sum, float *w2) {
+    const cluster_members *m = &b->members;
+    int64_t n_cols = b->rows.head.n_cols;
+    for (int32_t c = 0; c < b->k.n_clusters; c++, w2 += n_cols) {
+        double weight = 0;
+        memset(sum, 0, (size_t)n_cols * sizeof *sum);
+        for (int32_t i = m->offsets[c]; i < m->offsets[c + 1]; i++)
+            if (b->left_out[m->rows[i]] != ROW_HOT) weight += add_row(b, m->rows[i], row, sum);
+        for (int64_t j = 0; j < n_cols; j++) w2[j] = (float)(sum[j] / weight);
+        for (int64_t j = 0; j < n_cols && b->options->ordered; j++) w2[j] = to_bf16(w2[j]);
+    }
+}
+
 static specrt_status centroid_router(cluster_build *b, specrt_error *err) {
     const kmeans *k = &b->k;
     size_t n_cols = (size_t)k->n_cols, n = (size_t)k->n_clusters * n_cols;
     router_weights *w = &b->router;
     float *x = malloc(n_cols * sizeof *x);
+    double *sum = malloc(n_cols * sizeof *sum);
     *w = (router_weights){.kind = SPECRT_ROUTER_CENTROID, .softmax = 1, .n_state = k->n_cols};
     w->w2 = calloc(n, sizeof *w->w2);
     w->b2 = calloc((size_t)k->n_clusters, sizeof *w->b2);
-    if (!x || !w->w2 || !w->b2) {
+    if (!x || !sum || !w->w2 || !w->b2) {
         free(x);
+        free(sum);
         return sl_error_no_memory(err, "router");
     }
-    for (int32_t i = 0; i < b->rows.n; i++) {
-        float *mean = w->w2 + (size_t)k->clusters[i] * n_cols;
-        rows_read(&b->rows, i, x);
-        for (size_t j = 0; j < n_cols; j++) mean[j] += x[j] / (float)k->sizes[k->clusters[i]];
-    }
+    if (b->options->stored)
+        memcpy(w->w2, k->centroids, n * sizeof *w->w2);
+    else
+        mean_rows(b, x, sum, w->w2);
     free(x);
+    free(sum);
     return SPECRT_STATUS_OK;
 }
 
@@ -189,7 +228,7 @@ specrt_status router_make(cluster_build *b, specrt_error *err) {
     int32_t m = b->k.n_clusters;
     double *rows_of = malloc(((size_t)m + 1) * sizeof *rows_of);
     if (!rows_of) return sl_error_no_memory(err, "router");
-    for (int32_t k = 0; k <= m; k++) rows_of[k] = (double)b->rows.n * k / m;
+    for (int32_t k = 0; k <= m; k++) rows_of[k] = (double)b->members.n * k / m;
     specrt_status status = cluster_options_is_trained(b->options) ? trained_router(b, rows_of, err)
                                                                   : make_schedule(b, rows_of, err);
     free(rows_of);

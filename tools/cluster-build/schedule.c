@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/io.h"
+#include "base/error.h"
 
 static const char *const shapes[] = {"harmonic", "flat"};
 

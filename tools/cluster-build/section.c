@@ -37,15 +37,11 @@ static uint8_t *put_members(uint8_t *at, const cluster_build *b) {
     int32_t m = b->k.n_clusters;
     uint32_t *offsets = (uint32_t *)(void *)at;
     int32_t *ids = (int32_t *)(void *)(offsets + m + 1);
-    memset(offsets, 0, ((size_t)m + 1) * sizeof *offsets);
-    for (int32_t c = 0; c < m; c++) offsets[c + 1] = offsets[c] + (uint32_t)b->k.sizes[c];
-    for (int32_t i = 0; i < b->rows.n; i++)
-        ids[offsets[b->k.clusters[i]]++] = build_id(b, b->rows.ids[i]);
-    memmove(offsets + 1, offsets, (size_t)m * sizeof *offsets);
-    offsets[0] = 0;
+    for (int32_t c = 0; c <= m; c++) offsets[c] = (uint32_t)b->members.offsets[c];
+    for (int32_t i = 0; i < b->members.n; i++) ids[i] = build_id(b, b->members.rows[i]);
     for (int32_t c = 0; c < m && b->ids; c++)
-        qsort(ids + offsets[c], (size_t)b->k.sizes[c], sizeof *ids, sl_order_i32);
-    return (uint8_t *)(ids + b->rows.n);
+        qsort(ids + offsets[c], offsets[c + 1] - offsets[c], sizeof *ids, sl_order_i32);
+    return (uint8_t *)(ids + b->members.n);
 }
 
 void *cluster_section_bytes(const cluster_build *b, size_t *n_bytes) {
@@ -53,7 +49,7 @@ void *cluster_section_bytes(const cluster_build *b, size_t *n_bytes) {
     specrt_clusters_header h = {.n_rows = b->n_ids,
                                 .n_cols = (int32_t)b->head.n_cols,
                                 .n_clusters = b->k.n_clusters,
-                                .n_members = b->rows.n,
+                                .n_members = b->members.n,
                                 .router = w->kind,
                                 .softmax = w->softmax,
                                 .n_embed = w->n_embed,

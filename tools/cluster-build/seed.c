@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/io.h"
 #include "base/parallel.h"
 
 enum { SEED_ROUNDS = 5, MOST_PER_ROUND = 2048, SEED_BATCH = 1024 };

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/io.h"
 #include "base/measure.h"
 
 specrt_status hnsw_recall_create(hnsw_recall_set *set, int64_t dim, int32_t n, specrt_error *err) {

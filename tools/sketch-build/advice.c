@@ -1,5 +1,4 @@
-/* advice.c : what recorded states of published models say of such a sketch (bench/results/sketch.md, "How
- * many states"; published.md). */
+/* advice.c : what is said of a sketch whose states were too few, and where figures of others are. */
 #include <inttypes.h>
 #include "specrt_adapt.h"
 #include "build.h"

@@ -9,7 +9,6 @@
 #include <string.h>
 #include "build.h"
 #include "base/error.h"
-#include "base/io.h"
 #include "base/parallel.h"
 #include "base/progress.h"
 

@@ -126,7 +126,7 @@ typedef struct sketch_facts {
 enum { ADVICE_MOST = 512 };
 
 /* advice_warn() : where states were too few.
- * advice_say() : which policy to run, and on which published models that was seen, a line in out
+ * advice_say() : which policy to compare, and where figures are; or what to do before that. A line in out
  * [ADVICE_MOST]. */
 void advice_warn(const sketch_facts *f);
 void advice_say(const sketch_facts *f, char *out);

@@ -243,7 +243,7 @@ static void print_table(run *r, FILE *out) {
     if (t->best_keep >= 0)
         fprintf(out, "\nfewest bytes for %g: --policy sketch:%" PRId32 "@keep=%" PRId32 "\n",
                 r->options->min_recall, t->rows[t->best_rows], t->keeps[t->best_keep]);
-    fprintf(out, "\nto run: %s\n", advice);
+    fprintf(out, "\n%s: %s\n", facts.trace ? "to run in specrt-eval compare" : "next", advice);
 }
 
 static specrt_status write_bundle(const run *r, specrt_error *err) {

@@ -4,7 +4,6 @@
 #include <string.h>
 #include "build.h"
 #include "base/error.h"
-#include "base/io.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 

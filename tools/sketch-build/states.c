@@ -5,7 +5,6 @@
 #include <string.h>
 #include "build.h"
 #include "base/error.h"
-#include "base/io.h"
 #include "base/parallel.h"
 
 void states_free(state_set *s) {

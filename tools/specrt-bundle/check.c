@@ -20,12 +20,33 @@ static const struct {
     const char *code;
     bool wrong_drafts, export_fixes;
 } effects[] = {
-    {"attention-bias", true, true}, {"bias", true, true},          {"tied", true, true},
-    {"architecture", true, true},   {"layer-name", true, true},    {"draft-vocab-size", true, true},
-    {"d2t-absolute", true, true},   {"d2t-order", false, true},    {"tied-head", true, true},
-    {"no-t2d", false, true},        {"t2d-length", false, true},   {"t2d-type", false, true},
-    {"fc-bias", false, false},      {"terminators", false, false}, {"thinking", false, false},
-    {"bytes", false, false},        {"mapping", false, false},
+    {"attention-bias", true, true},
+    {"bias", true, true},
+    {"tied", true, true},
+    {"architecture", true, true},
+    {"layer-name", true, true},
+    {"draft-vocab-size", true, true},
+    {"d2t-absolute", true, true},
+    {"d2t-order", false, true},
+    {"tied-head", true, true},
+    {"no-t2d", false, true},
+    {"t2d-length", false, true},
+    {"t2d-type", false, true},
+    {"fc-bias", false, false},
+    {"terminators", false, false},
+    {"thinking", false, false},
+    {"bytes", false, false},
+    {"mapping", false, false},
+    {"ordered-flag", false, false},
+    {"ordered-tensors", true, true},
+    {"ordered-type", true, true},
+    {"ordered-shape", true, true},
+    {"ordered-range", true, true},
+    {"ordered-tied", true, true},
+    {"ordered-keys", false, false},
+    {"ordered-clusters", false, false},
+    {"ordered-topk", false, false},
+    {"ordered-head", false, false},
 };
 
 /* A finding that is not in the table is of drafts that are wrong, and that export would write again. */
@@ -121,6 +142,8 @@ static int report(const exam *e) {
         sl_json_put(o, "kind", sl_json_text(e->kind));
         sl_json_put(o, "engine", sl_json_text(e->q->engine));
         sl_json_put(o, "target", sl_json_text(e->q->target));
+        if (e->block) sl_json_put(o, "block", json_object_get(e->block));
+        if (e->ordered) sl_json_put(o, "ordered", json_object_get(e->ordered));
         sl_json_put(o, "ok", json_object_new_boolean(ok));
         sl_json_put(o, "findings", json_object_get(e->findings));
         sl_json_print(o);
@@ -135,6 +158,8 @@ static int start(const check_request *q) {
     specrt_status status = e.findings ? examine(&e, &err) : sl_error_no_memory(&err, q->drafter);
     int code = status == SPECRT_STATUS_OK ? report(&e) : sl_cli_fail(&err);
     json_object_put(e.findings);
+    json_object_put(e.block);
+    json_object_put(e.ordered);
     sl_token_map_free(&e.map);
     free(e.sorted);
     exam_close_target(&e);
@@ -142,9 +167,10 @@ static int start(const check_request *q) {
     return code;
 }
 
-static int check(const check_request *q) {
+static int check(check_request *q) {
     if (q->engine && !engine_is_known(q->engine))
         return sl_cli_usage("--for: expected one of %s, found '%s'", engine_names(), q->engine);
+    if (engine_is_ordered(q->engine)) q->engine = NULL; /* any of those that load it */
     if (q->keep && strcmp(q->keep, "bytes") != 0)
         return sl_cli_usage("--keep: expected bytes, found '%s'", q->keep);
     if (q->keep && !q->target)
@@ -155,17 +181,20 @@ static int check(const check_request *q) {
 int check_main(int argc, char **argv) {
     check_request q = {0};
     const cli_option options[] = {
-        sl_cli_string("target", "DIR", &q.target, "the model it drafts for: a folder or a GGUF"),
-        sl_cli_string("for", "ENGINE", &q.engine,
-                      "vllm sglang specforge speculators llama.cpp specrt exllamav3 mtplx text "
-                      "(default: what concerns any)"),
-        sl_cli_string("bundle", "FILE", &q.bundle, "check that the list is that of this bundle"),
-        sl_cli_string("keep", "bytes", &q.keep, "ask for a row for every token of one byte, too"),
+        sl_cli_string("target", "DIR", &q.target, "the target of the drafter: a folder or a GGUF"),
+        sl_cli_string(
+            "for", "ENGINE", &q.engine,
+            "vllm sglang specforge speculators llama.cpp specrt gemma4 exllamav3 mtplx text "
+            "(default: faults for any of them)"),
+        sl_cli_string("bundle", "FILE", &q.bundle,
+                      "check that the drafter's list is the list of this bundle"),
+        sl_cli_string("keep", "bytes", &q.keep, "check that every token of one byte has a row"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle check drafter/ --target llama3/ --for vllm",
-        "Finds faults that engines load without a message: each finding with its fix. Exit code 3\n"
-        "where there is one. docs/TOKEN_MAPS.md says what engines do.",
+        "Checks a drafter or a list of tokens before an engine loads it. Engines load some faulty\n"
+        "files without an error message, and then draft wrong tokens or decode more slowly.\n"
+        "Prints each fault with its fix; the exit code is then 3. docs/TOKEN_MAPS.md lists all.",
         "specrt-bundle check DRAFTER|LIST [--target DIR] [--for ENGINE] [--bundle FILE] [--keep "
         "bytes]",
         options};

@@ -13,7 +13,7 @@ typedef struct check_request {
 
 /* What the target's folder or file says; 0 and NULL where it says nothing. */
 typedef struct check_target {
-    int64_t n_vocab, width;
+    int64_t n_vocab, width, n_layers;
     int64_t n_mtp; /* MTP layers */
     bool tied;     /* its head is the embedding */
     tokenizer *tok;
@@ -29,6 +29,8 @@ typedef struct exam {
     token_map map;   /* the ids of its rows; n = 0: rows are ids, or the list cannot be read */
     int32_t *sorted; /* [map.n] the same ascending; owned */
     json_object *findings; /* {code, engines, what, fix} */
+    json_object *block;    /* what a block drafter says of itself; NULL: is none */
+    json_object *ordered;  /* what an ordered head holds; NULL: none, or a faulty one */
 } exam;
 
 /* exam_find() : a finding that concerns these engines ("vllm sglang"; NULL: all), with its fix. */
@@ -50,6 +52,14 @@ specrt_status exam_bundle(exam *e, specrt_error *err);
 
 /* exam_rows() : that rows of a head which the target's head has, too, are those of the list's tokens. */
 specrt_status exam_rows(exam *e, const model *m, const char *head, specrt_error *err);
+
+/* exam_block() : that a block drafter's tables by token have `n_vocab` rows (0: not said) or the head's, and
+ * that it reads layers that the target has. */
+void exam_block(exam *e, const model *m, const block_drafter *b, int64_t n_vocab);
+
+/* exam_ordered() : a drafter's ordered head, where there is one: that engines load it, and for how many
+ * sequences it pays. */
+specrt_status exam_ordered(exam *e, specrt_error *err);
 
 /* exam_folder(), exam_gguf(), exam_list() : a drafter in safetensors, one in a GGUF, or a list of its own;
  * each fills the list. */

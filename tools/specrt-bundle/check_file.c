@@ -13,18 +13,13 @@ static const char *const RELIST =
 
 /* ---- GGUF ------------------------------------------------------------------------------------- */
 
-/* Engines that read a cut head at all. llama.cpp has two graphs of block drafters; that of DeepSeek V4, with
- * hyper connections, puts d2t to the logits of no head. */
+/* Engines that read a cut head at all. */
 static void check_arch(exam *e, const gguf *g, const checkpoint_id *id) {
     gguf_string arch = {"", 0};
-    int64_t n_hyper = 0;
     sl_gguf_get_string(g, "general.architecture", &arch);
-    sl_gguf_get_int(g, "dflash.hyper_connection.count", &n_hyper);
-    if (id->kind == CHECKPOINT_BLOCK && n_hyper > 0)
-        exam_find(e, "architecture", "llama.cpp", "draft with the whole file",
-                  "dflash.hyper_connection.count: %" PRId64
-                  ": llama.cpp reads d2t, but does not spread the logits of such a drafter by it",
-                  n_hyper);
+    if (id->block.no_cut)
+        exam_find(e, "architecture", "llama.cpp", "draft with the whole file", "%s",
+                  id->block.no_cut);
     if (id->kind == CHECKPOINT_EAGLE3 || id->kind == CHECKPOINT_BLOCK || !e->q->engine) return;
     exam_find(
         e, "architecture", "llama.cpp",
@@ -35,22 +30,10 @@ static void check_arch(exam *e, const gguf *g, const checkpoint_id *id) {
         (int)(arch.n > 40 ? 40 : arch.n), arch.s);
 }
 
-/* The Markov head of DSpark adds to the logits of every row. */
-static void check_markov(exam *e, const gguf *g, const gguf_tensor *d2t) {
-    const gguf_tensor *w2 = sl_gguf_find_tensor(g, "markov_w2.weight"),
-                      *head = sl_gguf_find_tensor(g, "output.weight");
-    int64_t n_rows = d2t ? d2t->dims[0] : head ? head->dims[1] : 0;
-    if (w2 && n_rows && w2->dims[1] != n_rows)
-        exam_find(e, "markov-rows", "llama.cpp specrt", "take the whole file of the drafter",
-                  "tensor \"markov_w2.weight\" has %" PRId64 " rows, and %s %" PRId64
-                  ": llama.cpp does not load this file",
-                  w2->dims[1], d2t ? "d2t has" : "output.weight has", n_rows);
-}
-
-/* Ids of the tokenizer in it; more than any head has where it has none. */
-static uint64_t count_tokens(const gguf *g) {
+/* Ids of the tokenizer in it; 0 where it has none. */
+static int64_t count_tokens(const gguf *g) {
     const gguf_kv *tokens = sl_gguf_find(g, "tokenizer.ggml.tokens");
-    return tokens ? tokens->count : UINT64_MAX;
+    return tokens ? (int64_t)tokens->count : 0;
 }
 
 /* A head of another length than d2t. */
@@ -70,7 +53,8 @@ static const char *check_heads(exam *e, const gguf *g, const mtp_tail *tail, int
         sl_mtp_tail_head(tail, true, i, name);
         check_length(e, g, name, n);
     }
-    if (tail->is_whole && output && output->dims[1] == n && (uint64_t)n < count_tokens(g))
+    int64_t n_tokens = count_tokens(g);
+    if (tail->is_whole && output && output->dims[1] == n && (!n_tokens || n < n_tokens))
         exam_find(e, "target-head", NULL, RECUT,
                   "tensor \"output.weight\" is cut, which the model's own layers score with");
     if (tail->own_head) return name;
@@ -92,7 +76,7 @@ static specrt_status examine_gguf(exam *e, model *m, specrt_error *err) {
     checkpoint_id id;
     TRY(sl_checkpoint_identify(m, &id, err));
     e->kind = id.words;
-    check_markov(e, m->g, d2t);
+    if (id.kind == CHECKPOINT_BLOCK) exam_block(e, m, &id.block, count_tokens(m->g));
     if (!d2t) return SPECRT_STATUS_OK;
     check_arch(e, m->g, &id);
     if (sl_token_map_read(e->q->drafter, NULL, &e->map, &why) != SPECRT_STATUS_OK) {

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include "base/error.h"
 #include "recut.h"
 
 static const char *const MAPPING =
@@ -13,7 +14,8 @@ static const char *const EXPORT = "specrt-bundle export BUNDLE --drafter DIR --f
 
 /* Whether it has a head for listed tokens. MTP layers and block drafters that nobody cut have none. */
 static bool is_cut(const checkpoint *c) {
-    bool says_size = sl_checkpoint_number(c, "draft_vocab_size") >= 0;
+    int64_t size = sl_checkpoint_number(c, "draft_vocab_size");
+    bool says_size = size >= 0 && size != c->n_vocab;
     bool optional = c->kind == CHECKPOINT_MTP || c->kind == CHECKPOINT_BLOCK;
     return c->kind == CHECKPOINT_EAGLE3 || (optional && (c->d2t || says_size));
 }
@@ -171,17 +173,6 @@ static void check_t2d(exam *e) {
                   c->t2d->dtype);
 }
 
-/* The Markov head of DSpark adds to the logits of every row. */
-static void check_markov(exam *e) {
-    const checkpoint *c = &e->c;
-    const st_tensor *w2 = sl_st_find(c->m.s, "markov_head.markov_w2.weight");
-    int64_t n_rows = c->d2t ? c->d2t->shape[0] : c->n_rows;
-    if (w2 && w2->n_dims == 2 && n_rows && w2->shape[0] != n_rows)
-        exam_find(e, "markov-rows", NULL, "take the whole drafter",
-                  "tensor \"%s\" has %" PRId64 " rows, and %s has %" PRId64, w2->name, w2->shape[0],
-                  c->d2t ? "d2t" : c->head->name, n_rows);
-}
-
 /* ---- beside the target ------------------------------------------------------------------------ */
 
 static void check_sizes(exam *e) {
@@ -207,10 +198,14 @@ static void check_sizes(exam *e) {
                   fc->shape[1], parts * e->t.width, parts, e->t.width);
 }
 
-static void check_mtp(exam *e) {
-    const char *engine = e->q->engine, *reason = engine ? recut_refuses_mtp(engine) : NULL;
-    if (reason && e->c.kind == CHECKPOINT_MTP && is_cut(&e->c))
-        exam_find(e, "mtp-head", engine, "docs/mtp.md has what this engine takes for MTP layers",
+static void check_engine(exam *e) {
+    const char *engine = e->q->engine, *reason = engine ? recut_refuses(engine, &e->c) : NULL;
+    bool is_mtp = e->c.kind == CHECKPOINT_MTP;
+    if (reason && is_cut(&e->c))
+        exam_find(e, is_mtp ? "mtp-head" : "block-head", engine,
+                  is_mtp
+                      ? "docs/mtp.md has what this engine takes for MTP layers"
+                      : "draft with the whole file; docs/block-drafters.md has what engines take",
                   "a cut head is of no use here: %s", reason);
 }
 
@@ -223,8 +218,9 @@ specrt_status exam_folder(exam *e, specrt_error *err) {
     check_head(e);
     check_d2t(e);
     check_t2d(e);
-    check_markov(e);
     check_sizes(e);
-    check_mtp(e);
+    check_engine(e);
+    TRY(exam_ordered(e, err));
+    if (e->c.kind == CHECKPOINT_BLOCK) exam_block(e, &e->c.m, &e->c.block, e->c.n_vocab);
     return e->c.head ? exam_rows(e, &e->c.m, e->c.head->name, err) : SPECRT_STATUS_OK;
 }

@@ -75,6 +75,7 @@ static specrt_status open_folder(check_target *t, const char *folder, specrt_err
         TRY(sl_checkpoint_read_json(path, &config, err));
         if (i == 0) t->n_vocab = number(config, "vocab_size");
         if (i == 0) t->width = number(config, "hidden_size");
+        if (i == 0) t->n_layers = number(config, "num_hidden_layers");
         if (i == 0) t->n_mtp = count_mtp(config);
         if (i == 0) t->tied = flag(config, "tie_word_embeddings");
         specrt_status status = add_ends_of(t, config, err);
@@ -82,6 +83,16 @@ static specrt_status open_folder(check_target *t, const char *folder, specrt_err
         TRY(status);
     }
     return SPECRT_STATUS_OK;
+}
+
+/* Layers of a GGUF but the MTP layers of its end; 0: not said. */
+static int64_t count_layers(const model *m, const mtp_tail *tail) {
+    gguf_string arch = {"", 0};
+    char key[96];
+    int64_t n = 0;
+    if (!m->g || !sl_gguf_get_string(m->g, "general.architecture", &arch)) return 0;
+    snprintf(key, sizeof key, "%.*s.block_count", (int)(arch.n > 40 ? 40 : arch.n), arch.s);
+    return sl_gguf_get_int(m->g, key, &n) && n > tail->n_layers ? n - tail->n_layers : 0;
 }
 
 static specrt_status open_file(check_target *t, const char *path, specrt_error *err) {
@@ -92,6 +103,7 @@ static specrt_status open_file(check_target *t, const char *path, specrt_error *
     specrt_status status = sl_model_head(&m, NULL, &head, NULL, err);
     if (status == SPECRT_STATUS_OK) status = sl_mtp_tail(&m, &tail, err);
     t->n_mtp = tail.n_layers;
+    t->n_layers = count_layers(&m, &tail);
     t->tied = tail.tied;
     t->n_vocab = head.n_rows;
     t->width = head.n_cols;

@@ -11,10 +11,8 @@ static const struct list_engine {
     const char *name, *format;
     bool any; /* drafter; else MTP layers alone */
 } lists[] = {
-    {"sglang", "sglang-pt", false},
-    {"exllamav3", "exllamav3", false},
-    {"mtplx", "mtplx", false},
-    {"text", "text", true},
+    {"sglang", "sglang-pt", false}, {"vllm", "sglang-pt", false}, {"exllamav3", "exllamav3", false},
+    {"mtplx", "mtplx", false},      {"text", "text", true},
 };
 enum { N_LISTS = sizeof lists / sizeof lists[0] };
 
@@ -25,11 +23,16 @@ static const struct list_engine *find_list(const char *name) {
 }
 
 const char *engine_names(void) {
-    return "vllm, sglang, specforge, speculators, llama.cpp, specrt, exllamav3, mtplx, text";
+    return "vllm, sglang, specforge, speculators, llama.cpp, specrt, gemma4, exllamav3, mtplx, "
+           "text";
 }
 
 bool engine_is_known(const char *name) {
-    return recut_is_engine(name) || find_list(name);
+    return recut_is_engine(name) || find_list(name) || engine_is_ordered(name);
+}
+
+bool engine_is_ordered(const char *name) {
+    return name && strcmp(name, "gemma4") == 0;
 }
 
 /* What SGLang does to a list without a word: it scores by the whole tied embedding and takes the row's

@@ -8,6 +8,9 @@
 const char *engine_names(void); /* "vllm, sglang, ..." */
 bool engine_is_known(const char *name);
 
+/* engine_is_ordered() : "gemma4", which stands for the engines that load Gemma 4's drafters. NULL: false. */
+bool engine_is_ordered(const char *name);
+
 typedef struct engine_choice {
     const char *format; /* of a token map, static; NULL: a folder, for recut() */
     int32_t n_rows;     /* of the target's head, where the drafter says it; 0: not said */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -15,14 +16,16 @@
 #include "model/token_pick.h"
 #include "tokenizer/tokenizer.h"
 #include "engines.h"
+#include "ordered.h"
 #include "recut.h"
 #include "verbs.h"
 
 typedef struct request {
     const char *bundle, *format, *output, *drafter, *head, *target;
-    const char *engine, *values; /* with --for */
-    int64_t size, n_vocab;       /* 0: as the bundle says, and the drafter */
-    char name[64];               /* the default output */
+    const char *engine, *values;   /* with --for */
+    int64_t size, n_vocab;         /* 0: as the bundle says, and the drafter */
+    int64_t n_clusters, topk, hot; /* of an ordered head; 0: as the bundle says */
+    char name[64];                 /* the default output */
     bool force;
 } request;
 
@@ -305,6 +308,53 @@ static void report_recut(const request *r, const recut_report *p, const cli_comm
     say_rows(r, p->n_rows, p->n_rows_before, p->coverage, common->json);
 }
 
+/* ---- an ordered head -------------------------------------------------------------------------- */
+
+static specrt_status run_ordered(const request *r, ordered_counts *out, specrt_error *err) {
+    specrt_bundle *bundle;
+    TRY(specrt_bundle_open(r->bundle, NULL, &bundle, err));
+    ordered_request q = {.drafter = r->drafter,
+                         .output = r->output,
+                         .bundle = bundle,
+                         .n_clusters = r->n_clusters,
+                         .topk = r->topk,
+                         .hot = r->hot,
+                         .force = r->force};
+    specrt_status status = check_model(r->drafter, bundle, err);
+    if (status == SPECRT_STATUS_OK) status = ordered_write(&q, out, err);
+    specrt_bundle_close(bundle);
+    return status;
+}
+
+static void report_ordered(const request *r, const ordered_counts *n, const cli_common *common) {
+    if (n->n_hot > 0 && n->topk > 1)
+        sl_cli_warn("%s: engines score its %" PRId32 " hot tokens once for each of %" PRId32
+                    " clusters; --topk 1 scores them once",
+                    r->output, n->n_hot, n->topk);
+    if (common->json) {
+        json_object *o = ordered_json(n);
+        sl_json_put(o, "file", sl_json_text(r->output));
+        sl_json_put(o, "engine", sl_json_text(r->engine));
+        sl_json_print(o);
+        return;
+    }
+    sl_cli_info("%s: an ordered head of %" PRId32 " clusters of %" PRId32 " slots, %" PRId32
+                " of them scored; %" PRId32 " tokens have a slot, %" PRId32 " one in each cluster",
+                r->output, n->n_clusters, n->n_slots, n->topk, n->n_tokens, n->n_hot);
+    sl_cli_info("%s: reads less than the whole head up to about %.0f sequences at a time",
+                r->output, floor(n->batch));
+}
+
+static int start_ordered(const request *r, const cli_common *common) {
+    ordered_counts n;
+    specrt_error err;
+    if (r->size || r->n_vocab || r->target || r->values)
+        return sl_cli_usage("--for gemma4 goes without --size, --n-vocab, --target and --values");
+    if (run_ordered(r, &n, &err) != SPECRT_STATUS_OK) return sl_cli_fail(&err);
+    report_ordered(r, &n, common);
+    return CLI_OK;
+}
+
 /* ---- the verb --------------------------------------------------------------------------------- */
 
 static int check_folder(const request *r) {
@@ -320,6 +370,8 @@ static int check_folder(const request *r) {
 }
 
 static int check(const request *r, const cli_common *common) {
+    if ((r->n_clusters || r->topk || r->hot) && !engine_is_ordered(r->engine))
+        return sl_cli_usage("--clusters, --topk and --hot go with --for gemma4");
     if (r->engine) return check_folder(r);
     if (!r->format) return sl_cli_usage("expected --format, one of %s", sl_token_map_formats());
     if (r->drafter && strcmp(r->format, "gguf") != 0)
@@ -355,6 +407,7 @@ static int start_map(request *r, const cli_common *common) {
 static int start_for(request *r, const cli_common *common) {
     engine_choice choice;
     specrt_error err;
+    if (engine_is_ordered(r->engine)) return start_ordered(r, common);
     bool is_llama = strcmp(r->engine, "llama.cpp") == 0;
     if (is_llama && r->target && check_llama_target(r->target, &err) != SPECRT_STATUS_OK)
         return sl_cli_fail(&err);
@@ -378,10 +431,11 @@ int export_main(int argc, char **argv) {
         sl_cli_int("size", "N", &r.size, 1, INT32_MAX, "ids (default: the calibrated size)"),
         sl_cli_int("n-vocab", "N", &r.n_vocab, 1, INT32_MAX,
                    "length of t2d (default: rows of the recorded head, else the tokenizer's ids)"),
-        sl_cli_string("drafter", "FILE|DIR", &r.drafter,
-                      "gguf: the drafter to rewrite with a smaller head, an eagle3 GGUF, "
-                      "one with MTP "
-                      "layers or an EAGLE-3 checkpoint; with --for the drafter that it is for"),
+        sl_cli_string(
+            "drafter", "FILE|DIR", &r.drafter,
+            "gguf: the drafter to rewrite with a smaller head, an eagle3 or dflash GGUF, "
+            "one with MTP layers or an EAGLE-3 checkpoint; with --for the drafter that it "
+            "is for"),
         sl_cli_string(
             "target", "FILE", &r.target,
             "gguf: the model that an EAGLE-3 checkpoint was trained for, a GGUF; for a drafter "
@@ -391,10 +445,20 @@ int export_main(int argc, char **argv) {
                       "ones in f16"),
         sl_cli_heading("What an engine takes for a drafter"),
         sl_cli_string("for", "ENGINE", &r.engine,
-                      "vllm sglang specforge speculators llama.cpp specrt; lists for MTP layers: "
-                      "sglang exllamav3 mtplx text"),
+                      "vllm sglang specforge speculators llama.cpp specrt; gemma4: a drafter of "
+                      "Gemma 4 with an ordered head; lists for MTP layers: sglang vllm exllamav3 "
+                      "mtplx text"),
         sl_cli_string("values", "KIND", &r.values,
                       "of its own d2t, absolute or offset (default: both are tried)"),
+        sl_cli_heading("Ordered head (--for gemma4)"),
+        sl_cli_int("clusters", "C", &r.n_clusters, 1, SPECRT_MAX_CLUSTERS,
+                   "clusters, as cluster-build --ordered made them; for a list alone: vocabulary / "
+                   "N"),
+        sl_cli_int("topk", "K", &r.topk, 1, SPECRT_MAX_CLUSTERS,
+                   "clusters that a pass scores (default: as the bundle says)"),
+        sl_cli_int("hot", "N", &r.hot, 1, SPECRT_MAX_VOCAB,
+                   "tokens in every cluster, as cluster-build --hot made them; all slots of a "
+                   "cluster: a list alone"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle export model.specb --format sglang-pt -o freq_32768.pt",

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "bundle_file.h"
+#include "base/error.h"
 #include "base/json.h"
 #include "verbs.h"
 

@@ -150,13 +150,32 @@ static void print_ident(const specrt_ident *d) {
         printf("\nhead       not recorded\n");
 }
 
-static void print_ranks(const specrt_ranks *r) {
+/* The tokens of the text, where weights make the ranks' counts other numbers; else NULL. */
+static json_object *tokens_unweighted(json_object *provenance) {
+    json_object *ranks = json_object_object_get(provenance, "ranks");
+    json_object *domains = json_object_object_get(ranks, "domains");
+    size_t n =
+        json_object_is_type(domains, json_type_array) ? json_object_array_length(domains) : 0;
+    for (size_t i = 0; i < n; i++) {
+        json_object *domain = json_object_array_get_idx(domains, i);
+        if (json_object_get_double(json_object_object_get(domain, "weight")) != 1)
+            return verb_coverage(provenance, "n_tokens");
+    }
+    return NULL;
+}
+
+static void print_ranks(const specrt_ranks *r, json_object *provenance) {
     const specrt_ranks_header *h = r->header;
+    json_object *tokens = tokens_unweighted(provenance);
     printf("ranks      %s of %s valid ids by default; %" PRId32 " forced, %" PRId32
            " of them terminators; %s ranked\n",
            sl_text_count((uint64_t)h->n_default), sl_text_count((uint64_t)h->n_valid), h->n_forced,
            h->n_terminators, sl_text_count((uint64_t)h->n_ranked));
-    printf("           %s tokens counted\n", sl_text_count(h->n_tokens));
+    if (tokens)
+        printf("           %s tokens counted, %s with their domains' weights\n",
+               sl_text_count((uint64_t)json_object_get_int64(tokens)), sl_text_count(h->n_tokens));
+    else
+        printf("           %s tokens counted\n", sl_text_count(h->n_tokens));
     printf("forced    ");
     for (int32_t i = 0; i < h->n_forced && i < N_SHOWN; i++) printf(" %" PRId32, r->ids[i]);
     printf("%s\ntop       ", h->n_forced > N_SHOWN ? " ..." : "");
@@ -239,7 +258,7 @@ static void print_all(const char *path, const specrt_bundle *bundle, uint64_t by
            sl_text_count(bytes));
     print_ident(specrt_bundle_ident(bundle));
     if (specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK) {
-        print_ranks(&ranks);
+        print_ranks(&ranks, provenance);
         print_coverage(provenance);
     }
     print_sections(bundle, &v);

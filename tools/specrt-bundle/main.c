@@ -16,9 +16,11 @@ static const cli_verb verbs[] = {
 };
 
 static const cli_tool tool = {
-    "specrt-bundle", "specrt-bundle info model.specb",
-    "Shows, checks, splits and joins bundles (.specb), and converts them for other engines.",
-    "specrt-bundle VERB ... [options]", NULL};
+    .name = "specrt-bundle",
+    .example = "specrt-bundle info model.specb",
+    .summary =
+        "Shows, checks, splits and joins bundles (.specb), and converts them for other engines.",
+    .usage = "specrt-bundle VERB ... [options]"};
 
 int main(int argc, char **argv) {
     return sl_cli_dispatch(&tool, verbs, sizeof verbs / sizeof verbs[0], argc, argv);

@@ -1,5 +1,6 @@
 /* map.c : specrt-bundle map: a token map of one format as another. */
 #include <inttypes.h>
+#include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "model/token_map.h"

@@ -5,15 +5,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/order.h"
-#include "base/out_folder.h"
-#include "formats/pt.h"
 #include "model/checkpoint.h"
 #include "model/head_cut.h"
 #include "model/token_pick.h"
+#include "drafter_folder.h"
 
 /* How an engine wants a drafter. */
 static const struct engine {
@@ -22,16 +20,23 @@ static const struct engine {
     bool reads_plain, reads_speculators; /* kinds of config.json */
     bool takes_map;            /* a token map beside a drafter that scores by the target's head */
     bool bias_is_of_attention; /* of the key "bias", which EAGLE says of fc */
-    const char *no_mtp;        /* why it takes no MTP layers with a cut head; NULL: it does */
+    /* Why it takes none of these with a cut head; NULL: it does. */
+    const char *no_mtp, *no_block, *no_selector;
 } engines[] = {
     {"vllm", NULL, true, true, false, true,
-     "vLLM scores MTP layers with the target's whole head, whatever head they bring"},
-    {"sglang", "midlayer.", true, false, true, false, "SGLang takes a list for them"},
-    {"specforge", "midlayer.", true, false, false, false, "SpecForge does not read them"},
-    {"speculators", "layers.0.", false, true, false, false, "speculators does not read them"},
+     "vLLM scores MTP layers with the target's whole head, whatever head they bring", NULL,
+     "vLLM's selector takes the number of a row for a token, whatever d2t says"},
+    {"sglang", "midlayer.", true, false, true, false, "SGLang takes a list for them",
+     "SGLang scores blocks with the target's whole head, and reads no d2t of such a drafter", NULL},
+    {"specforge", "midlayer.", true, false, false, false, "SpecForge does not read them",
+     "SpecForge reads no d2t of such a drafter", NULL},
+    {"speculators", "layers.0.", false, true, false, false, "speculators does not read them", NULL,
+     "speculators wants the whole vocabulary of a drafter with a selector"},
     {"llama.cpp", NULL, true, true, false, false,
-     "convert the model (convert_hf_to_gguf.py, --mtp for the layers alone) and cut the GGUF"},
-    {"specrt", NULL, true, true, false, false, NULL},
+     "convert the model (convert_hf_to_gguf.py, --mtp for the layers alone) and cut the GGUF",
+     "convert the drafter (convert_hf_to_gguf.py --target-model-dir TARGET) and cut the GGUF",
+     NULL},
+    {"specrt", NULL, true, true, false, false, NULL, NULL, "our engine runs no selector"},
 };
 enum { N_ENGINES = sizeof engines / sizeof engines[0] };
 
@@ -49,9 +54,12 @@ bool recut_is_engine(const char *name) {
     return find_engine(name) != NULL;
 }
 
-const char *recut_refuses_mtp(const char *engine) {
+const char *recut_refuses(const char *engine, const checkpoint *c) {
     const struct engine *e = find_engine(engine);
-    return e ? e->no_mtp : NULL;
+    if (e && c->kind == CHECKPOINT_MTP) return e->no_mtp;
+    if (!e || c->kind != CHECKPOINT_BLOCK) return NULL;
+    if (c->block.no_cut) return c->block.no_cut;
+    return c->block.selector && !e->no_block ? e->no_selector : e->no_block;
 }
 
 /* A cut under way. */
@@ -65,6 +73,7 @@ typedef struct work {
     token_pick pick; /* by rank */
     int32_t *ids;    /* [n] the same ascending */
     int32_t n, n_vocab;
+    int64_t n_rows;     /* of its head, or of the target's */
     const char *source; /* whose rows it takes for want of a head; NULL: its own */
     st_tensor *tensors; /* [n_tensors] of the output */
     int n_tensors;
@@ -98,7 +107,7 @@ static specrt_status check_config(const work *w) {
 
 /* Whether its head is cut, rather than a list written beside it. */
 static bool is_cut(const work *w) {
-    return w->c.kind == CHECKPOINT_EAGLE3 || w->c.kind == CHECKPOINT_MTP;
+    return w->c.kind != CHECKPOINT_MODEL && w->c.kind != CHECKPOINT_EAGLE;
 }
 
 /* An MTP layer that scores by the embedding takes its rows from there. */
@@ -107,8 +116,19 @@ static const char *source_of(const work *w) {
     return !w->r->target && w->c.tail.tied ? w->c.m.path : w->r->target;
 }
 
+/* A head under other names is quantised, and rows of the target would stand beside it. */
+static specrt_status check_packed(const work *w) {
+    const st_tensor *packed = sl_st_find_prefix(w->c.m.s, "lm_head.");
+    if (!packed) return SPECRT_STATUS_OK;
+    return specrt_error_set(w->err, SPECRT_STATUS_UNSUPPORTED,
+                            "%s: tensor \"%s\": expected lm_head.weight, a matrix of rows; "
+                            "give the drafter with a head that is not packed",
+                            w->c.m.path, packed->name);
+}
+
 static specrt_status check_head(const work *w) {
     const checkpoint *c = &w->c;
+    if (is_cut(w) && !c->head && !c->tail.tied) TRY(check_packed(w));
     if (is_cut(w) && !c->head && !w->source)
         return refuse(
             w, SPECRT_STATUS_BAD_ARG,
@@ -135,8 +155,8 @@ static specrt_status check_head(const work *w) {
 
 static specrt_status check_kind(const work *w) {
     const checkpoint *c = &w->c;
-    if (c->kind == CHECKPOINT_MTP && w->engine->no_mtp)
-        return refuse(w, SPECRT_STATUS_UNSUPPORTED, w->engine->no_mtp);
+    const char *why = recut_refuses(w->engine->name, c);
+    if (why) return refuse(w, SPECRT_STATUS_UNSUPPORTED, why);
     if (c->kind == CHECKPOINT_MODEL)
         return refuse(w, SPECRT_STATUS_UNSUPPORTED,
                       "engines want its whole vocabulary; expected an EAGLE or MTP drafter");
@@ -163,7 +183,7 @@ static specrt_status find_rows(work *w) {
                                 ", the rows of its head",
                                 c->m.path, found, c->n_rows);
     }
-    int64_t n = c->head ? c->n_rows : w->n_vocab;
+    int64_t n = w->n_rows = c->head ? c->n_rows : w->n_vocab;
     size_t n_ids = (size_t)w->n_vocab;
     specrt_status status = sl_new(&w->row_of, n_ids, sizeof *w->row_of, c->m.path, w->err);
     if (status == SPECRT_STATUS_OK) {
@@ -211,9 +231,9 @@ static void put(work *w, const st_tensor *was, const st_tensor *t) {
 
 /* A tensor with a value or a row for each row of the head; any type, if rows are whole bytes. */
 static specrt_status put_cut(work *w, const st_tensor *t) {
-    size_t row_bytes = t->bytes / (size_t)w->c.n_rows;
+    size_t row_bytes = t->bytes / (size_t)w->n_rows;
     st_tensor out = *t;
-    if (row_bytes * (size_t)w->c.n_rows != t->bytes)
+    if (row_bytes * (size_t)w->n_rows != t->bytes)
         return specrt_error_set(w->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: tensor \"%s\": rows of %s are no whole bytes", w->c.m.path,
                                 t->name, t->dtype);
@@ -233,13 +253,13 @@ static specrt_status put_cut(work *w, const st_tensor *t) {
 static specrt_status put_head(work *w, const st_tensor *t) {
     int64_t n = 1;
     for (int32_t i = 0; i < t->n_dims; i++) n *= t->shape[i];
-    if (t->n_dims > 0 && t->shape[0] == w->c.n_rows) return put_cut(w, t);
+    if (t->n_dims > 0 && t->shape[0] == w->n_rows) return put_cut(w, t);
     if (n != 1)
         return specrt_error_set(w->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: tensor \"%s\": expected %" PRId64
                                 " rows, as its head has; give the drafter with a head that "
                                 "is not packed",
-                                w->c.m.path, t->name, w->c.n_rows);
+                                w->c.m.path, t->name, w->n_rows);
     put(w, t, t);
     return SPECRT_STATUS_OK;
 }
@@ -334,20 +354,11 @@ static specrt_status put_tensor(work *w, const st_tensor *t) {
     if (t == w->c.d2t) return put_d2t(w, t);
     if (t == w->c.t2d) return put_t2d(w, t);
     if (w->c.kind == CHECKPOINT_MTP) return put_mtp(w, t);
-    return begins(t->name, "lm_head.") ? put_head(w, t) : put_renamed(w, t);
-}
-
-/* Wider types first, then by name, as safetensors writes them. */
-static int in_file_order(const void *a, const void *b) {
-    const st_tensor *x = (const st_tensor *)a, *y = (const st_tensor *)b;
-    size_t width[2] = {0, 0};
-    const st_tensor *both[2] = {x, y};
-    for (int i = 0; i < 2; i++) {
-        size_t n = 1;
-        for (int32_t j = 0; j < both[i]->n_dims; j++) n *= (size_t)both[i]->shape[j];
-        width[i] = n ? both[i]->bytes / n : 0;
-    }
-    return width[0] != width[1] ? (width[0] > width[1] ? -1 : 1) : strcmp(x->name, y->name);
+    if (begins(t->name, "lm_head.")) return put_head(w, t);
+    if (w->c.kind == CHECKPOINT_EAGLE3) return put_renamed(w, t);
+    if (begins(t->name, "markov_head.markov_w2.")) return put_head(w, t);
+    put(w, t, t);
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status make_tensors(work *w) {
@@ -361,7 +372,6 @@ static specrt_status make_tensors(work *w) {
     bool maps = is_cut(w) && w->n < w->n_vocab;
     if (maps && !w->c.d2t) TRY(put_d2t(w, NULL));
     if (maps && !w->c.t2d) TRY(put_t2d(w, NULL));
-    if (w->changed) qsort(w->tensors, (size_t)w->n_tensors, sizeof *w->tensors, in_file_order);
     return SPECRT_STATUS_OK;
 }
 
@@ -388,7 +398,7 @@ static bool set_architecture(work *w) {
     json_object *list, *first;
     const char *name =
         w->c.kind == CHECKPOINT_EAGLE3 ? "LlamaForCausalLMEagle3" : "LlamaForCausalLMEagle";
-    if (w->c.kind == CHECKPOINT_MTP ||
+    if (w->c.kind == CHECKPOINT_MTP || w->c.kind == CHECKPOINT_BLOCK ||
         !json_object_object_get_ex(w->c.config, "architectures", &list) ||
         !json_object_is_type(list, json_type_array) || json_object_array_length(list) != 1)
         return false;
@@ -417,95 +427,6 @@ static bool edit_config(work *w) {
     return changed;
 }
 
-/* ---- files ------------------------------------------------------------------------------------ */
-
-static specrt_status write_config(work *w, out_file *out) {
-    const file_view *was = &w->c.text;
-    if (!edit_config(w)) return sl_out_write(out, was->bytes, was->n, w->err);
-    const char *text = json_object_to_json_string_ext(
-        w->c.config, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
-    if (!text) return sl_error_no_memory(w->err, w->r->output);
-    TRY(sl_out_write(out, text, strlen(text), w->err));
-    return sl_out_write(out, "\n", 1, w->err);
-}
-
-static specrt_status copy_file(const char *path, out_file *out, specrt_error *err) {
-    file_view file;
-    TRY(sl_file_map(path, &file, err));
-    specrt_status status = sl_out_write(out, file.bytes, file.n, err);
-    sl_file_unmap(&file);
-    return status;
-}
-
-static specrt_status write_weights(work *w, out_file *out) {
-    static const char *const metadata[] = {"format", "pt"};
-    const char *path = w->c.m.path;
-    size_t n = strlen(path);
-    bool one_file = n < 5 || strcmp(path + n - 5, ".json") != 0;
-    w->report->same_weights = !w->changed;
-    if (!w->changed && one_file) return copy_file(path, out, w->err);
-    return sl_st_write(w->tensors, w->n_tensors, metadata, 1, out, w->err);
-}
-
-/* What may stand beside the weights and is as good for a cut drafter. */
-static const char *const companions[] = {"generation_config.json",
-                                         "tokenizer.json",
-                                         "tokenizer_config.json",
-                                         "special_tokens_map.json",
-                                         "added_tokens.json",
-                                         "tokenizer.model",
-                                         "vocab.json",
-                                         "merges.txt",
-                                         "chat_template.jinja",
-                                         "LICENSE",
-                                         "LICENSE.txt",
-                                         "NOTICE",
-                                         "README.md"};
-enum { N_COMPANIONS = sizeof companions / sizeof companions[0] };
-
-static specrt_status write_files(work *w, out_folder *folder) {
-    out_file *out;
-    char path[4096];
-    TRY(sl_out_folder_next(folder, &out, w->err));
-    TRY(write_config(w, out));
-    TRY(sl_out_folder_next(folder, &out, w->err));
-    TRY(write_weights(w, out));
-    if (w->report->has_map) {
-        TRY(sl_out_folder_next(folder, &out, w->err));
-        TRY(sl_pt_write_list(w->pick.ids, w->n, out, w->err));
-    }
-    while (folder->n < folder->n_names) {
-        snprintf(path, sizeof path, "%s%s", w->c.folder, folder->names[folder->n]);
-        TRY(sl_out_folder_next(folder, &out, w->err));
-        TRY(copy_file(path, out, w->err));
-    }
-    return SPECRT_STATUS_OK;
-}
-
-/* What is not written now may be there from an export of another drafter, or for another engine. */
-static specrt_status write_folder(work *w) {
-    const char *names[OUT_FOLDER_FILES] = {"config.json", "model.safetensors"};
-    const char *absent[OUT_FOLDER_FILES];
-    int n = 2, n_absent = 0;
-    char path[4096];
-    out_folder folder;
-    if (w->report->has_map)
-        names[n++] = "token_map.pt";
-    else
-        absent[n_absent++] = "token_map.pt";
-    for (int i = 0; i < N_COMPANIONS; i++) {
-        snprintf(path, sizeof path, "%s%s", w->c.folder, companions[i]);
-        if (access(path, R_OK) == 0)
-            names[n++] = companions[i];
-        else
-            absent[n_absent++] = companions[i];
-    }
-    memcpy((void *)(names + n), (const void *)absent, (size_t)n_absent * sizeof *absent);
-    TRY(sl_out_folder_open(&folder, w->r->output, names, n, n + n_absent, false, w->r->force,
-                           w->err));
-    return sl_out_folder_finish(&folder, write_files(w, &folder), w->err);
-}
-
 /* ---- all of it -------------------------------------------------------------------------------- */
 
 static specrt_status run(work *w) {
@@ -523,8 +444,16 @@ static specrt_status run(work *w) {
     p->n_missing = w->pick.n_missing;
     p->n_terminators = w->pick.n_terminators;
     p->has_map = w->c.kind == CHECKPOINT_EAGLE;
+    p->same_weights = !w->changed;
     TRY(sl_token_coverage(&w->r->ranks, w->ids, w->n, &p->coverage, w->err));
-    return write_folder(w);
+    drafter_folder f = {.c = &w->c,
+                        .config_changed = edit_config(w),
+                        .weights_changed = w->changed,
+                        .tensors = w->tensors,
+                        .n_tensors = w->n_tensors,
+                        .list = p->has_map ? w->pick.ids : NULL,
+                        .n_list = w->n};
+    return drafter_folder_write(&f, w->r->output, w->r->force, w->err);
 }
 
 specrt_status recut(const recut_request *r, recut_report *out, specrt_error *err) {

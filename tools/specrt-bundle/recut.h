@@ -30,9 +30,9 @@ typedef struct recut_report {
 const char *recut_engines(void); /* "vllm, sglang, ..." */
 bool recut_is_engine(const char *name);
 
-/* recut_refuses_mtp() : why an engine takes no MTP layers with a cut head, static; NULL: it does, or is none
- * of recut_engines(). */
-const char *recut_refuses_mtp(const char *engine);
+/* recut_refuses() : why an engine takes no such drafter, MTP layers or a block drafter, with a cut head,
+ * static; NULL: it does, or is none of recut_engines(). */
+const char *recut_refuses(const char *engine, const checkpoint *c);
 
 /* recut_reads_config() : whether an engine reads this form of config.json, EAGLE's own or that of
  * speculators; true for what is none of recut_engines(). */

@@ -23,7 +23,7 @@ json_object *verb_provenance(const specrt_bundle *bundle);
  * parameters and figures too. */
 void verb_print_provenance(json_object *provenance, bool all);
 
-/* verb_coverage() : a number that section "ranks" recorded, as "coverage_holdout";
+/* verb_coverage() : a number that section "ranks" recorded, as "coverage_holdout" or "n_tokens";
  * borrowed, NULL: not recorded. */
 json_object *verb_coverage(json_object *provenance, const char *key);
 

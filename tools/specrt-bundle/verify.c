@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bundle_file.h"
+#include "base/error.h"
 #include "base/json.h"
 #include "model/model.h"
 #include "base/text.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "shared/eval.h"
-#include "base/io.h"
+#include "base/error.h"
 #include "base/json.h"
 #include "base/parallel.h"
 #include "base/text.h"

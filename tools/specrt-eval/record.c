@@ -6,7 +6,6 @@
 #include <string.h>
 #include "shared/eval.h"
 #include "base/error.h"
-#include "base/io.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/parallel.h"
@@ -229,6 +228,7 @@ static specrt_status open_recorders(recording *r, specrt_error *err) {
     const eval_options *o = &r->options;
     recorder_params params = {.host = *decoder_host(r->lanes[0].decoder),
                               .whole = specrt_policy_get_info(r->full)->shortlist,
+                              .markov = o->no_markov ? NULL : r->models.info->head.markov,
                               .info = describe(r),
                               .feeds_state = r->models.info->feeds_state,
                               .path = o->common.output,

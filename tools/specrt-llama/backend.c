@@ -7,7 +7,6 @@
 #include <string.h>
 #include "base/cli.h"
 #include "base/error.h"
-#include "base/io.h"
 #include "ggml-backend.h"
 
 typedef struct llama_engine {
@@ -172,8 +171,14 @@ static void describe(llama_engine *e) {
 }
 
 specrt_status llama_open(const backend_desc *desc, backend **out, specrt_error *err) {
-    static const backend_ops ops = {close_all,  lend,    give_back, reset,
-                                    own_logits, use_own, fault,     key};
+    static const backend_ops ops = {.close = close_all,
+                                    .sequence_create = lend,
+                                    .sequence_free = give_back,
+                                    .reset = reset,
+                                    .own_logits = own_logits,
+                                    .use_own = use_own,
+                                    .fault = fault,
+                                    .key = key};
     llama_engine *e = (llama_engine *)calloc(1, sizeof *e);
     *out = NULL;
     if (!e) return sl_error_no_memory_for(err, "models");

@@ -223,8 +223,9 @@ static int parse(command *c, int argc, char **argv) {
     const cli_tool tool = {
         "specrt-llama", "specrt-llama -m target.gguf -md draft.gguf -p \"The patient has\" -n 64",
         "Answers prompts with llama.cpp, drafting with few rows of the drafter's head. The output "
-        "is the target's own. With a verb (decode, compare, record, plan, generate, replay) it is "
-        "specrt-eval --engine llama.",
+        "is the target's own; where two logits nearly tie, a token may differ from plain "
+        "decoding's, as with llama.cpp's own drafts. With a verb (decode, compare, record, plan, "
+        "generate, replay) it is specrt-eval --engine llama.",
         "specrt-llama -m FILE [-md FILE] -p TEXT [options]", table};
     int code = sl_cli_parse(&tool, argc, argv, &c->common, NULL);
     if (code < 0 && !last(c, TARGET)) code = sl_cli_usage("expected -m FILE, the target");

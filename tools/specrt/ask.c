@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/error.h"
-#include "base/io.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/parallel.h"
@@ -292,7 +291,8 @@ static specrt_status find_model(asking *a, const char *base, specrt_error *err) 
 
 static specrt_status read_prompts(asking *a, specrt_error *err) {
     for (int i = 0; i < a->files.n; i++)
-        TRY(sl_prompts_read(a->files.items[i], a->limit, &a->prompts, err));
+        TRY(sl_prompts_read(a->files.items[i], &(prompt_choice){.limit = a->limit}, &a->prompts,
+                            err));
     for (int i = 0; i < a->prompts.n; i++)
         if (a->prompts.items[i].n_turns == 0)
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,

@@ -83,6 +83,10 @@ double estimate_clusters(const char *path) {
     return head_of(path, &n, &d) ? (n * 40e-6 + n * d * 27e-9) / cores() : 0;
 }
 
+double estimate_decode(const char *path, double n_tokens) {
+    return n_tokens * bytes_of(path, 0) / 3e9 / cores();
+}
+
 const char *estimate_text(double seconds) {
     static char text[64];
     if (seconds <= 0) return "";

@@ -11,6 +11,9 @@ double estimate_copy(const char *path);
 double estimate_sketch(const char *model);
 double estimate_clusters(const char *model);
 
+/* estimate_decode() : of so many tokens, one at a time; a token reads the whole model. */
+double estimate_decode(const char *model, double n_tokens);
+
 /* estimate_text() : "about 40 s", "about 3 min", in a static buffer; "": unknown. */
 const char *estimate_text(double seconds);
 

@@ -45,10 +45,11 @@ static const cli_verb verbs[] = {
 };
 
 static const cli_tool tool = {
-    "specrt",
-    "specrt prepare --target llama3/ --drafter eagle3/ --text chat.jsonl --for vllm -o out",
-    "Vocabulary-pruned speculative decoding: one command over all tools.",
-    "specrt VERB ... [options]", NULL};
+    .name = "specrt",
+    .example =
+        "specrt prepare --target llama3/ --drafter eagle3/ --text chat.jsonl --for vllm -o out",
+    .summary = "Vocabulary-pruned speculative decoding: one command over all tools.",
+    .usage = "specrt VERB ... [options]"};
 
 int main(int argc, char **argv) {
     return sl_cli_dispatch(&tool, verbs, sizeof verbs / sizeof verbs[0], argc, argv);

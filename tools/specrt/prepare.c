@@ -3,6 +3,7 @@
 #include "prepare.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,16 +15,17 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "estimate.h"
+#include "model/head_share.h"
 #include "tokenizer/tokenizer.h"
 
-const char *const prepare_engines[N_ENGINES] = {"vllm", "sglang", "llama.cpp", "text"};
+const char *const prepare_engines[N_ENGINES] = {"vllm", "sglang", "llama.cpp", "text", "specrt"};
 
-/* What each engine takes for each kind of drafter, and why it takes nothing. */
-enum { N_KINDS = CHECKPOINT_MTP + 1 };
+/* What each engine but ours takes for each kind of drafter, and why it takes nothing. */
+enum { N_KINDS = CHECKPOINT_BLOCK + 1 };
 static const struct {
     prepare_way way;
     const char *why;
-} ways[N_KINDS][N_ENGINES] = {
+} ways[N_KINDS][FOR_SPECRT] = {
     [CHECKPOINT_MODEL] = {{WAY_BUNDLE, NULL},
                           {WAY_NONE,
                            "SGLang scores a draft model by its whole vocabulary; expected "
@@ -36,21 +38,33 @@ static const struct {
                                      "models; expected one of these"},
                           {WAY_LIST, NULL}},
     [CHECKPOINT_EAGLE3] = {{WAY_CUT, NULL}, {WAY_CUT, NULL}, {WAY_CUT, NULL}, {WAY_LIST, NULL}},
-    [CHECKPOINT_MTP] = {{WAY_NONE, "vLLM scores MTP layers with the target's whole head; expected "
-                                   "--for sglang"},
-                        {WAY_LIST, NULL},
-                        {WAY_BUNDLE, NULL},
-                        {WAY_LIST, NULL}},
+    [CHECKPOINT_MTP] = {{WAY_BUNDLE, NULL}, {WAY_LIST, NULL}, {WAY_BUNDLE, NULL}, {WAY_LIST, NULL}},
+    [CHECKPOINT_BLOCK] = {{WAY_CUT, NULL},
+                          {WAY_NONE, "SGLang scores blocks with the target's whole head; expected "
+                                     "--for vllm or llama.cpp"},
+                          {WAY_CUT, NULL},
+                          {WAY_LIST, NULL}},
 };
 
 /* ---- what is given ---------------------------------------------------------------------------- */
+
+/* Whether two paths lead to one file or folder. */
+static bool is_same(const char *a, const char *b) {
+    char *from = realpath(a, NULL), *to = realpath(b, NULL);
+    bool is = from && to && strcmp(from, to) == 0;
+    free(from);
+    free(to);
+    return is;
+}
 
 static specrt_status find_kind(prepare *p, specrt_error *err) {
     TRY(sl_checkpoint_identify_path(p->drafter, &p->id, err));
     TRY(sl_checkpoint_refuse_block(&p->id, p->drafter, err));
     p->kind = p->id.kind;
-    /* A whole model drafts by all its layers. */
-    if (p->kind == CHECKPOINT_MTP && p->id.tail.is_whole) p->kind = CHECKPOINT_MODEL;
+    /* A whole model that is not the target drafts by all its layers, but in our engine. */
+    if (p->kind == CHECKPOINT_MTP && p->id.tail.is_whole && p->engine != FOR_SPECRT &&
+        !is_same(p->drafter, p->target))
+        p->kind = CHECKPOINT_MODEL;
     return SPECRT_STATUS_OK;
 }
 
@@ -58,43 +72,82 @@ static int check_engine(prepare *p) {
     while (p->engine < N_ENGINES && strcmp(prepare_engines[p->engine], p->engine_name) != 0)
         p->engine++;
     if (p->engine == N_ENGINES)
-        return sl_cli_usage("--for: expected vllm, sglang, llama.cpp or text, found %s",
+        return sl_cli_usage("--for: expected vllm, sglang, llama.cpp, text or specrt, found %s",
                             p->engine_name);
     return -1;
 }
 
-static bool is_section(const char *list) {
-    static const char *const sections[] = {"graph", "sketch", "clusters", "none"};
-    size_t n = strcspn(list, ",");
-    for (int i = 0; i < 4; i++)
-        if (strlen(sections[i]) == n && strncmp(list, sections[i], n) == 0) return true;
-    return false;
+/* A name, behind which "@" begins options of its tool. */
+static bool is_section(const prepare *p, const char *list) {
+    size_t n = strcspn(list, ",@");
+    for (int i = 0; i < (p->engine == FOR_SPECRT ? N_SECTIONS : N_PLAIN_SECTIONS); i++)
+        if (strlen(prepare_sections[i]) == n && strncmp(list, prepare_sections[i], n) == 0)
+            return true;
+    return n == 4 && strncmp(list, "none", n) == 0;
+}
+
+static int check_with(prepare *p) {
+    bool is_ours = p->engine == FOR_SPECRT;
+    if (!p->with) p->with = is_ours ? "graph,clusters,dynaspec,coral,sketch,index" : "graph";
+    if (strlen(p->with) >= PREPARE_WITH) return sl_cli_usage("--with: expected a shorter list");
+    for (const char *s = p->with; *s; s += strcspn(s, ","), s += *s == ',')
+        if (!is_section(p, s))
+            return sl_cli_usage("--with: expected graph, sketch, clusters%s or none, found %.*s",
+                                is_ours ? ", dynaspec, coral, index" : "", (int)strcspn(s, ","), s);
+    return -1;
+}
+
+/* A target that is its own drafter shows what lists keep. */
+static int check_own(prepare *p) {
+    if (p->text.n + p->prompts.n == 0)
+        return sl_cli_usage("expected --text or --prompts with --for specrt");
+    if (p->endpoint)
+        return sl_cli_usage("--endpoint: expected --prompts alone with --for specrt, whose engine "
+                            "lets the target answer");
+    if (p->text.n > 0 && p->fill.n > 0)
+        return sl_cli_usage("expected --text or --fill, found both: with --text the target does "
+                            "not answer");
+    p->drafts_itself = !p->drafter;
+    if (!p->drafter) p->drafter = p->target;
+    if (p->limit == 0) p->limit = 10;
+    if (p->tokens == 0) p->tokens = 48;
+    return -1;
+}
+
+static int check_other(prepare *p) {
+    if (!p->drafter || (p->text.n == 0 && !p->endpoint))
+        return sl_cli_usage("expected --target, --drafter, --text or --endpoint, --for and -o");
+    if ((p->endpoint != NULL) != (p->prompts.n > 0))
+        return sl_cli_usage("expected --endpoint and --prompts together");
+    if (p->limit || p->tokens || p->policies)
+        return sl_cli_usage("--limit, --tokens, --policy: expected --for specrt with them");
+    p->asks = p->endpoint != NULL;
+    return -1;
 }
 
 static int check_options(prepare *p) {
-    if (!p->target || !p->drafter || (p->text.n == 0 && !p->endpoint) || !p->engine_name ||
-        !p->common.output)
+    if (!p->target || !p->engine_name || !p->common.output)
         return sl_cli_usage("expected --target, --drafter, --text or --endpoint, --for and -o");
+    int code = check_engine(p);
+    if (code < 0) code = p->engine == FOR_SPECRT ? check_own(p) : check_other(p);
+    if (code >= 0) return code;
     const char *paths[] = {p->target, p->drafter, p->common.output}; /* words of other tools */
     for (int i = 0; i < 3; i++)
         if (paths[i][0] == '-')
             return sl_cli_usage("%s: expected a path that does not begin with a dash; write ./%s",
                                 paths[i], paths[i]);
-    if ((p->endpoint != NULL) != (p->prompts.n > 0))
-        return sl_cli_usage("expected --endpoint and --prompts together");
-    if (p->text.n > STEP_WORDS / 2 || p->prompts.n > STEP_WORDS / 2)
+    if (p->fill.n > 0 && p->prompts.n == 0)
+        return sl_cli_usage("--fill: expected --prompts with it");
+    if (p->text.n + p->fill.n > STEP_WORDS / 2 || p->prompts.n > STEP_WORDS / 2)
         return sl_cli_usage("--text, --prompts: expected at most %d paths", STEP_WORDS / 2);
     if (p->size > 0 && p->mass > 0) return sl_cli_usage("expected --size or --mass, found both");
-    for (const char *s = p->with; *s; s += strcspn(s, ","), s += *s == ',')
-        if (!is_section(s))
-            return sl_cli_usage("--with: expected graph, sketch, clusters or none, found %.*s",
-                                (int)strcspn(s, ","), s);
-    return check_engine(p);
+    return check_with(p);
 }
 
 /* ---- what the files are ----------------------------------------------------------------------- */
 
-/* A target is a GGUF or the folder of a checkpoint, whose weights need not be there. */
+/* A target is a GGUF or the folder of a checkpoint, whose weights need not be there; our tools count with a
+ * tokenizer alone, too. */
 static specrt_status check_target(const prepare *p, bool *is_gguf, specrt_error *err) {
     char config[TOOL_PATH_BYTES];
     struct stat s;
@@ -102,7 +155,7 @@ static specrt_status check_target(const prepare *p, bool *is_gguf, specrt_error 
     if (stat(p->target, &s) != 0) return sl_missing(p->target, err);
     *is_gguf = !S_ISDIR(s.st_mode);
     snprintf(config, sizeof config, "%s/config.json", p->target);
-    if (!*is_gguf && access(config, R_OK) != 0)
+    if (!*is_gguf && p->engine != FOR_SPECRT && access(config, R_OK) != 0)
         return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot open: %s", config,
                                 strerror(errno));
     TRY(sl_tokenizer_open(p->target, &tok, err));
@@ -134,19 +187,35 @@ static specrt_status check_paths(const cli_list *paths, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-/* A sketch and clusters are of a head whose weights must be there. */
-static specrt_status check_head(const prepare *p, specrt_error *err) {
+/* That the weights of a model's head are there. */
+static specrt_status check_weights(const char *path, specrt_error *err) {
     model m;
     specrt_head_desc head;
-    if (!prepare_wants(p, "sketch") && !prepare_wants(p, "clusters")) return SPECRT_STATUS_OK;
-    TRY(sl_model_open(prepare_head(p), &m, err));
+    TRY(sl_model_open(path, &m, err));
     specrt_status status = sl_model_head(&m, NULL, &head, NULL, err);
     sl_model_close(&m);
     return status;
 }
 
+/* A sketch and clusters are of a head. */
+static specrt_status check_head(const prepare *p, specrt_error *err) {
+    if (p->engine == FOR_SPECRT) return SPECRT_STATUS_OK;
+    if (!prepare_wants(p, "sketch") && !prepare_wants(p, "clusters")) return SPECRT_STATUS_OK;
+    return check_weights(prepare_head(p), err);
+}
+
 /* What the engine takes, and whether the files have its form. */
 static int check_engine_files(prepare *p, bool target_is_gguf) {
+    p->way = WAY_BUNDLE;
+    if (p->engine == FOR_SPECRT && !p->drafts_itself && !p->runs)
+        return sl_cli_usage("--target %s: expected a GGUF, which the engine runs with the drafter",
+                            p->target);
+    if (p->engine == FOR_SPECRT && p->kind == CHECKPOINT_BLOCK && !p->drafts_itself &&
+        (p->id.is_gguf || p->id.block.selector))
+        return sl_cli_usage("--drafter %s: is %s: the engine runs DFlash and DSpark drafters from "
+                            "safetensors; expected one, or --for vllm or llama.cpp",
+                            p->drafter, p->id.words);
+    if (p->engine == FOR_SPECRT) return -1;
     const char *why = ways[p->kind][p->engine].why;
     bool is_llama = p->engine == FOR_LLAMA_CPP;
     p->way = ways[p->kind][p->engine].way;
@@ -156,6 +225,8 @@ static int check_engine_files(prepare *p, bool target_is_gguf) {
             p->drafter, p->engine_name);
     if (p->way == WAY_NONE)
         return sl_cli_usage("--drafter %s: is %s: %s", p->drafter, p->id.words, why);
+    /* vLLM's selector would take the number of a row for a token; our plug-in cuts it later. */
+    if (p->engine == FOR_VLLM && p->id.block.selector) p->way = WAY_BUNDLE;
     if (p->engine == FOR_SGLANG && p->kind == CHECKPOINT_MTP &&
         (p->id.tail.tied || p->id.tail.n_layers > 1))
         return sl_cli_usage("--drafter %s: %s: SGLang scores such layers by the whole head; start "
@@ -177,8 +248,10 @@ static int check_engine_files(prepare *p, bool target_is_gguf) {
 
 static specrt_status open_files(prepare *p, bool *target_is_gguf, specrt_error *err) {
     TRY(check_target(p, target_is_gguf, err));
-    TRY(find_kind(p, err));
+    if (p->engine == FOR_SPECRT) prepare_own_find(p);
+    if (!p->drafts_itself) TRY(find_kind(p, err));
     TRY(check_paths(&p->text, err));
+    TRY(check_paths(&p->fill, err));
     TRY(check_paths(&p->prompts, err));
     return check_head(p, err);
 }
@@ -187,7 +260,10 @@ static int check_files(prepare *p) {
     bool target_is_gguf = false;
     specrt_error err;
     if (open_files(p, &target_is_gguf, &err) != SPECRT_STATUS_OK) return sl_cli_fail(&err);
-    return check_engine_files(p, target_is_gguf);
+    int code = check_engine_files(p, target_is_gguf);
+    if (code < 0 && prepare_takes_rows(p) && check_weights(p->target, &err) != SPECRT_STATUS_OK)
+        code = sl_cli_fail(&err);
+    return code;
 }
 
 /* ---- where the results go --------------------------------------------------------------------- */
@@ -222,6 +298,9 @@ static int name_outputs(prepare *p) {
     snprintf(p->answers, sizeof p->answers, "%s/answers.jsonl", folder);
     snprintf(p->bundle, sizeof p->bundle, "%s/model.specb", folder);
     snprintf(p->report, sizeof p->report, "%s/coverage.html", folder);
+    snprintf(p->trace, sizeof p->trace, "%s/states.trace", folder);
+    snprintf(p->comparison, sizeof p->comparison, "%s/compare.json", folder);
+    snprintf(p->page, sizeof p->page, "%s/compare.html", folder);
     snprintf(p->cut, sizeof p->cut, "%s/%s", folder, name_of_cut(p));
     if (replaces_drafter(p))
         return sl_cli_usage("--drafter %s: expected another path than %s, where the cut drafter "
@@ -230,6 +309,7 @@ static int name_outputs(prepare *p) {
     snprintf(p->size_text, sizeof p->size_text, "%lld", (long long)p->size);
     snprintf(p->mass_text, sizeof p->mass_text, "%.9g", p->mass);
     snprintf(p->seed_text, sizeof p->seed_text, "%lld", (long long)p->common.seed);
+    snprintf(p->tokens_text, sizeof p->tokens_text, "%lld", (long long)p->tokens);
     snprintf(p->threads_text, sizeof p->threads_text, "%lld", (long long)p->common.threads);
     if (p->common.threads != sl_parallel_cores()) p->steps.threads = p->threads_text;
     return -1;
@@ -242,8 +322,9 @@ static int name_outputs(prepare *p) {
 typedef struct outcome {
     json_object *ranks, *cut; /* owned */
     json_object *size, *rows, *rows_before, *missing, *low, *high, *coverage;
-    bool held_out; /* the coverage is of text that was not counted, and has an interval */
-    char *start;   /* owned; NULL: no engine */
+    bool held_out;    /* the coverage is of text that was not counted, and has an interval */
+    head_share share; /* of the drafter before the cut; NAN: not known */
+    char *start;      /* owned; NULL: no engine */
 } outcome;
 
 /* Held-out coverage is of the bundle's list. A drafter that has other rows covers what these cover. */
@@ -262,6 +343,9 @@ static void read_outcome(prepare *p, outcome *o) {
         o->held_out ? sl_json_get(ranks, "coverage_holdout") : sl_json_get(cut, "coverage");
     o->low = o->held_out ? sl_json_get(ranks, "coverage_holdout_low") : NULL;
     o->high = o->held_out ? sl_json_get(ranks, "coverage_holdout_high") : NULL;
+    specrt_error none;
+    if (sl_head_share(p->target, p->drafter, &p->id, prepare_n_drafts(p), &o->share, &none))
+        o->share.draft = o->share.cycle = NAN;
 }
 
 static void free_outcome(outcome *o) {
@@ -286,6 +370,20 @@ static void print_coverage(const outcome *o) {
                     o->held_out ? "held-out" : "the counted");
 }
 
+/* The most that any list can save. */
+static void print_share(const prepare *p, const head_share *s) {
+    const char *pass = p->kind == CHECKPOINT_BLOCK ? "block" : "draft step";
+    if (isnan(s->draft)) return;
+    if (isnan(s->cycle))
+        sl_cli_info("the whole head is %.0f%% of the bytes that a %s reads", 100 * s->draft, pass);
+    else
+        sl_cli_info("the whole head is %.0f%% of the bytes that a %s reads, %.0f%% of a cycle's "
+                    "with %lld drafts: bound by memory, no list makes a cycle more than %.2f times "
+                    "as fast",
+                    100 * s->draft, pass, 100 * s->cycle, (long long)prepare_n_drafts(p),
+                    1 / (1 - s->cycle));
+}
+
 static void print_cut(const prepare *p, const outcome *o) {
     if (p->uncut)
         sl_cli_warn("%s: nothing was cut: the drafter's head has %s rows, and the list %s; for a "
@@ -306,10 +404,15 @@ static void print_report(const prepare *p, const outcome *o) {
     sl_cli_info("%s: %s tokens", p->bundle, count_of(o->size));
     print_cut(p, o);
     print_coverage(o);
+    print_share(p, &o->share);
     sl_cli_info("%s: the coverage of every size", p->report);
-    if (!o->start) return;
-    sl_cli_info("%s/start.sh: the command that starts the engine", p->common.output);
-    if (!p->common.json && !p->common.quiet) sl_text_lines(o->start, stdout);
+    if (p->compared) sl_cli_info("%s: the policies compared", p->page);
+    if (o->start) sl_cli_info("%s/start.sh: the command that starts the engine", p->common.output);
+    if (!o->start || p->common.json || p->common.quiet) return;
+    if (p->engine == FOR_SPECRT) step_print(&p->steps, "info");
+    if (p->compared) step_print(&p->steps, "compare");
+    if (p->engine == FOR_SPECRT) printf("Next:\n  ");
+    sl_text_lines(o->start, stdout);
 }
 
 static int print_json(const prepare *p, const outcome *o, int code) {
@@ -326,6 +429,8 @@ static int print_json(const prepare *p, const outcome *o, int code) {
     sl_json_put(all, "coverage_low", json_object_get(o->low));
     sl_json_put(all, "coverage_high", json_object_get(o->high));
     sl_json_put(all, "coverage_is_held_out", json_object_new_boolean(o->held_out));
+    sl_json_put(all, "head_share_draft", sl_json_real(o->share.draft));
+    sl_json_put(all, "head_share_cycle", sl_json_real(o->share.cycle));
     sl_json_put(all, "n_steps", sl_json_whole((uint64_t)p->steps.n_steps));
     sl_json_put(all, "command", sl_json_text(o->start));
     return sl_cli_print_json(sl_json_to_text(all), &err) == SPECRT_STATUS_OK ? code
@@ -363,6 +468,7 @@ static int report(prepare *p) {
         code = sl_cli_fail(&err);
     } else {
         print_report(p, &o);
+        if (p->found) sl_cli_warn("exit code 3: the drafter has the fault that is named above");
         if (p->common.json) code = print_json(p, &o, code);
     }
     free_outcome(&o);
@@ -383,25 +489,31 @@ static int run(prepare *p) {
 }
 
 int prepare_main(int argc, char **argv) {
-    prepare p = {.with = "graph"};
+    prepare p = {0};
     const cli_option options[] = {
         sl_cli_heading("What to prepare"),
         sl_cli_string("target", "DIR|GGUF", &p.target,
                       "the target model; of a folder config.json and the tokenizer are read"),
         sl_cli_string("drafter", "DIR|GGUF", &p.drafter,
-                      "its drafter: an EAGLE-1/2/3 head, MTP layers, a draft model, or a GGUF for "
-                      "llama.cpp"),
+                      "its drafter: an EAGLE-1/2/3 head, MTP layers, a block drafter, a draft "
+                      "model, or a GGUF for llama.cpp and specrt, which needs none"),
         sl_cli_strings("text", "PATH...", &p.text,
                        "what the target writes: files and folders that calibrate reads"),
         sl_cli_string("format", "WHICH", &p.format,
                       "read every file of --text as text or as json; auto (default): by name"),
         sl_cli_string("endpoint", "URL", &p.endpoint,
                       "where the target is served: its answers to --prompts are text, too"),
-        sl_cli_strings("prompts", "FILE...", &p.prompts, "questions of your users, for --endpoint"),
+        sl_cli_strings(
+            "prompts", "FILE...", &p.prompts,
+            "questions of your users, for --endpoint; for specrt the target answers four "
+            "fifths of them unless there is --text, and policies are compared on the rest"),
+        sl_cli_strings("fill", "PATH...", &p.fill,
+                       "any text, for the ranks below the answers: a token of these counts as 100"),
         sl_cli_string("model", "NAME", &p.model,
                       "the target's name there (default: the first listed)"),
         sl_cli_string("for", "ENGINE", &p.engine_name,
-                      "vllm, sglang or llama.cpp; text: a list of ids, for any other engine"),
+                      "vllm, sglang or llama.cpp; specrt: our runtime and tools, with policies "
+                      "compared; text: a list of ids, for any other engine"),
         sl_cli_heading("How"),
         sl_cli_int("size", "N", &p.size, 1, INT32_MAX,
                    "tokens of the draft vocabulary (default 32768; a quarter of a vocabulary "
@@ -412,8 +524,16 @@ int prepare_main(int argc, char **argv) {
                     "rank and report the text by the scripts that it is written in"),
         sl_cli_flag("balance", &p.balance,
                     "the same share for each language of --by-language, else for each --text"),
-        sl_cli_string("with", "LIST", &p.with,
-                      "other sections of the bundle: graph (default), sketch, clusters; or none"),
+        sl_cli_string(
+            "with", "LIST", &p.with,
+            "other sections of the bundle: graph (default), sketch, clusters; or none. "
+            "For specrt also dynaspec, coral, index (default: all). With options of their "
+            "tools: coral@clusters=64@mean-rows=1024"),
+        sl_cli_int("limit", "N", &p.limit, 2, 1e9,
+                   "for specrt: prompts taken of each file of --prompts (10)"),
+        sl_cli_int("tokens", "N", &p.tokens, 1, 1e9, "for specrt: tokens of an answer (48)"),
+        sl_cli_string("policy", "SPEC,...", &p.policies,
+                      "for specrt: what to compare (default: what the sections allow); or none"),
         sl_cli_flag(
             "dry-run", &p.dry_run,
             "print the commands, say which are done, estimate the time of the others; run none"),
@@ -424,7 +544,8 @@ int prepare_main(int argc, char **argv) {
         "Counts the text with the target's tokenizer, cuts the drafter's head to the tokens that\n"
         "occur most, checks the result and prints the command that starts the engine. The folder\n"
         "of -o keeps every step: a second run continues after the last finished one.",
-        "specrt prepare --target T --drafter D (--text PATH... | --endpoint URL --prompts FILE...) "
+        "specrt prepare --target T [--drafter D] (--text PATH... | [--endpoint URL] --prompts "
+        "FILE...) "
         "--for ENGINE -o FOLDER [options]",
         options};
     int code = sl_cli_parse(&tool, argc, argv, &p.common, NULL);
@@ -435,5 +556,6 @@ int prepare_main(int argc, char **argv) {
     if (code < 0) code = run(&p);
     sl_cli_list_free(&p.text);
     sl_cli_list_free(&p.prompts);
+    sl_cli_list_free(&p.fill);
     return code;
 }

@@ -6,19 +6,59 @@
 #include "estimate.h"
 #include "prepare.h"
 
-static bool is_first(const char *list, const char *word) {
-    size_t n = strcspn(list, ",");
-    return n == strlen(word) && strncmp(list, word, n) == 0;
+/* ---- sections --------------------------------------------------------------------------------- */
+
+/* Behind a section's name in --with; NULL: not there. */
+static const char *find_section(const prepare *p, const char *section) {
+    size_t n = strlen(section);
+    for (const char *s = p->with; *s; s += strcspn(s, ","), s += *s == ',')
+        if (strcspn(s, ",@") == n && strncmp(s, section, n) == 0) return s + n;
+    return NULL;
 }
 
 bool prepare_wants(const prepare *p, const char *section) {
-    for (const char *s = p->with; *s; s += strcspn(s, ","), s += *s == ',')
-        if (is_first(s, section)) return true;
-    return false;
+    return find_section(p, section) != NULL;
 }
 
 static void add_seed(const prepare *p, step *s) {
     if (p->common.seed != 1) step_option(s, "--seed", p->seed_text);
+}
+
+/* "sketch@min-recall=0.95" in --with is the option --min-recall=0.95 of sketch-build. */
+static void add_settings(prepare *p, step *s) {
+    const char *at = find_section(p, s->name);
+    char *to = p->settings; /* twice as long as --with */
+    while (at && *at == '@') {
+        int n = (int)strcspn(++at, "@,");
+        step_word(s, to);
+        to += sprintf(to, "--%.*s", n, at) + 1;
+        at += n;
+    }
+}
+
+const char *const prepare_sections[N_SECTIONS] = {"graph",    "sketch", "clusters",
+                                                  "dynaspec", "coral",  "index"};
+
+static unsigned bit_of(const char *section) {
+    for (int i = 0; i < N_SECTIONS; i++)
+        if (strcmp(prepare_sections[i], section) == 0) return 1u << i;
+    return 0;
+}
+
+bool prepare_has(const prepare *p, const char *section) {
+    return p->built & bit_of(section);
+}
+
+/* Our tools go without the policies of a section that cannot be made. */
+int prepare_add(prepare *p, step *s) {
+    add_seed(p, s);
+    add_settings(p, s);
+    step_words(s, "-f", "-o", p->bundle, NULL);
+    s->outputs[0] = p->bundle;
+    s->optional = p->engine == FOR_SPECRT && bit_of(s->name);
+    int code = step_run(&p->steps, s);
+    if (code == CLI_OK && !s->left_out) p->built |= bit_of(s->name);
+    return code;
 }
 
 /* ---- before anything is counted --------------------------------------------------------------- */
@@ -49,11 +89,8 @@ static int judge_findings(prepare *p, json_object *findings) {
 
 static int run_drafter(prepare *p) {
     step s = {.name = "drafter", .what = "check the drafter beside the target"};
-    step_word(&s, "specrt-bundle");
-    step_word(&s, "check");
-    step_word(&s, p->drafter);
-    step_option(&s, "--target", p->target);
-    step_option(&s, "--for", p->engine_name);
+    step_words(&s, "specrt-bundle", "check", p->drafter, "--target", p->target, "--for",
+               p->engine_name, NULL);
     int code = step_run(&p->steps, &s);
     json_object *findings = sl_json_get(s.findings, "findings");
     if (findings) code = judge_findings(p, findings);
@@ -66,9 +103,7 @@ static int run_drafter(prepare *p) {
 static int run_ask(prepare *p) {
     step s = {
         .name = "ask", .what = "let the served target answer the prompts", .outputs = {p->answers}};
-    step_word(&s, "specrt");
-    step_word(&s, "ask");
-    step_option(&s, "--endpoint", p->endpoint);
+    step_words(&s, "specrt", "ask", "--endpoint", p->endpoint, NULL);
     step_option(&s, "--model", p->model);
     step_word(&s, "--prompts");
     for (int i = 0; i < p->prompts.n; i++) step_word(&s, p->prompts.items[i]);
@@ -79,88 +114,89 @@ static int run_ask(prepare *p) {
 
 /* The folder of outputs may be in a folder of the text. */
 static void add_corpus(const prepare *p, step *s) {
-    step_option(s, "--tokenizer", p->target);
-    step_word(s, "--corpus");
+    step_words(s, "--tokenizer", p->target, "--corpus", NULL);
     for (int i = 0; i < p->text.n; i++) step_word(s, p->text.items[i]);
-    if (p->endpoint) step_word(s, p->answers);
+    if (p->asks) step_word(s, p->answers);
+    for (int i = 0; i < p->fill.n; i++) step_word(s, p->fill.items[i]);
     step_option(s, "--format", p->format);
     step_option(s, "--exclude", p->common.output);
 }
 
-static int write_bundle(prepare *p, step *s) {
-    step_word(s, "-f");
-    step_option(s, "-o", p->bundle);
-    s->outputs[0] = p->bundle;
-    return step_run(&p->steps, s);
+/* The model whose head the ranks are bound to. An EAGLE-3 head may have fewer rows than are ranked. */
+static const char *ranked_model(const prepare *p) {
+    bool binds = p->engine == FOR_SPECRT && p->has_head && p->kind != CHECKPOINT_EAGLE3;
+    return binds ? prepare_head(p) : NULL;
 }
 
-static int run_ranks(prepare *p) {
+/* Sections of an earlier run may be of other text. */
+int prepare_ranks(prepare *p) {
     step s = {.name = "ranks",
               .what = "count the tokens of the text",
-              .seconds = estimate_ranks(&p->text)};
+              .fresh = true,
+              .seconds = estimate_ranks(&p->text) + estimate_ranks(&p->fill)};
     step_word(&s, "vocabtrim-calibrate");
     add_corpus(p, &s);
     if (p->mass > 0) step_option(&s, "--mass", p->mass_text);
     if (p->size) step_option(&s, "--size", p->size_text);
     if (p->by_language) step_word(&s, "--by-language");
     if (p->balance) step_word(&s, "--balance");
-    add_seed(p, &s);
+    step_option(&s, "--model", ranked_model(p));
+    snprintf(p->weights, sizeof p->weights, "%s:%d", p->answers, PREPARE_WEIGHT);
+    if (p->asks && p->fill.n) step_option(&s, "--weights", p->weights);
     step_option(&s, "--report", p->report);
     s.outputs[1] = p->report;
-    return write_bundle(p, &s);
+    return prepare_add(p, &s);
 }
 
-static int run_graph(prepare *p) {
+int prepare_graph(prepare *p) {
     step s = {.name = "graph",
               .what = "count which tokens follow which",
-              .seconds = estimate_graph(&p->text)};
+              .seconds = estimate_graph(&p->text) + estimate_graph(&p->fill)};
     step_word(&s, "cograph-build");
     add_corpus(p, &s);
-    return write_bundle(p, &s);
+    return prepare_add(p, &s);
 }
 
 /* Sections of the head that drafts: the drafter's own, else the target's. */
 const char *prepare_head(const prepare *p) {
-    bool is_own = p->kind == CHECKPOINT_EAGLE3 || p->kind == CHECKPOINT_MODEL;
+    bool is_own = p->kind == CHECKPOINT_EAGLE3 || p->kind == CHECKPOINT_MODEL ||
+                  (p->kind == CHECKPOINT_BLOCK && !p->id.block.headless);
     return is_own ? p->drafter : p->target;
 }
 
-static int run_sketch(prepare *p) {
+int prepare_sketch(prepare *p) {
     step s = {.name = "sketch",
               .what = "copy the head in one and two bits",
               .seconds = estimate_sketch(prepare_head(p))};
-    step_word(&s, "sketch-build");
-    step_option(&s, "--model", prepare_head(p));
-    add_seed(p, &s);
-    return write_bundle(p, &s);
+    step_words(&s, "sketch-build", "--model", prepare_head(p), NULL);
+    if (p->traced) step_words(&s, "--trace", p->trace, "--min-recall", "0.9", NULL);
+    return prepare_add(p, &s);
 }
 
-static int run_clusters(prepare *p) {
+int prepare_clusters(prepare *p) {
     step s = {.name = "clusters",
               .what = "cluster the rows of the head",
               .seconds = estimate_clusters(prepare_head(p))};
-    step_word(&s, "cluster-build");
-    step_option(&s, "--model", prepare_head(p));
-    step_option(&s, "--tokenizer", p->target);
-    add_seed(p, &s);
-    return write_bundle(p, &s);
+    step_words(&s, "cluster-build", "--model", prepare_head(p), "--tokenizer", p->target, NULL);
+    return prepare_add(p, &s);
 }
 
 /* ---- what the engine loads -------------------------------------------------------------------- */
+
+bool prepare_takes_rows(const prepare *p) {
+    return p->way == WAY_CUT && p->id.block.headless;
+}
 
 static int run_cut(prepare *p) {
     step s = {.name = "cut", .what = "cut the drafter's head to these tokens", .outputs = {p->cut}};
     if (p->way == WAY_LIST) s.what = "write these tokens as the engine reads them";
     s.seconds = estimate_copy(p->drafter);
-    step_word(&s, "specrt-bundle");
-    step_word(&s, "export");
-    step_word(&s, p->bundle);
-    step_option(&s, "--drafter", p->drafter);
-    step_option(&s, p->cut_is_gguf ? "--format" : "--for",
-                p->cut_is_gguf ? "gguf" : p->engine_name);
-    if (p->cut_is_gguf && !p->id.is_gguf) step_option(&s, "--target", p->target);
-    step_word(&s, "-f");
-    step_option(&s, "-o", p->cut);
+    step_words(&s, "specrt-bundle", "export", p->bundle, "--drafter", p->drafter,
+               p->cut_is_gguf ? "--format" : "--for", p->cut_is_gguf ? "gguf" : p->engine_name,
+               NULL);
+    if (prepare_takes_rows(p) || (p->cut_is_gguf && !p->id.is_gguf))
+        step_option(&s, "--target", p->target);
+    step_words(&s, "-f", "-o", p->cut, NULL);
     return step_run(&p->steps, &s);
 }
 
@@ -173,12 +209,9 @@ static bool has_all_rows(const prepare *p) {
 }
 
 static int run_check(prepare *p) {
-    step s = {.name = "check", .what = "what the engine would load wrongly", .shows = true};
-    step_word(&s, "specrt-bundle");
-    step_word(&s, "check");
-    step_word(&s, p->cut);
-    step_option(&s, "--target", p->target);
-    step_option(&s, "--for", p->engine_name);
+    step s = {.name = "check", .what = "what the engine would load wrongly", .prints = STEP_SHOWN};
+    step_words(&s, "specrt-bundle", "check", p->cut, "--target", p->target, "--for", p->engine_name,
+               NULL);
     if (has_all_rows(p)) step_option(&s, "--bundle", p->bundle);
     int code = step_run(&p->steps, &s);
     p->found = code == CLI_INVALID;
@@ -187,24 +220,32 @@ static int run_check(prepare *p) {
 
 /* ---- all of them ------------------------------------------------------------------------------ */
 
-int prepare_run(prepare *p) {
-    const struct {
-        bool wanted;
-        int (*run)(prepare *);
-    } all[] = {
-        {true, run_drafter},
-        {p->endpoint != NULL, run_ask},
-        {true, run_ranks},
-        {prepare_wants(p, "graph"), run_graph},
-        {prepare_wants(p, "sketch"), run_sketch},
-        {prepare_wants(p, "clusters"), run_clusters},
-        {p->way != WAY_BUNDLE, run_cut},
-        {p->way != WAY_BUNDLE, run_check},
-    };
-    enum { N = sizeof all / sizeof all[0] };
+static bool is_due(const prepare *p, const prepare_step *s) {
+    return s->wanted && (p->runs || !s->decodes);
+}
+
+int prepare_each(prepare *p, const prepare_step *all, int n) {
     int code = CLI_OK;
-    for (int i = 0; i < N; i++) p->steps.n_steps += all[i].wanted;
-    for (int i = 0; i < N && code == CLI_OK; i++)
-        if (all[i].wanted) code = all[i].run(p);
+    for (int i = 0; i < n && code == CLI_OK; i++) {
+        if (!is_due(p, &all[i])) continue;
+        p->steps.n_steps = p->steps.n_done;
+        for (int k = i; k < n; k++) p->steps.n_steps += is_due(p, &all[k]);
+        code = all[i].run(p);
+    }
     return code;
+}
+
+int prepare_run(prepare *p) {
+    if (p->engine == FOR_SPECRT) return prepare_own_run(p);
+    const prepare_step all[] = {
+        {true, false, run_drafter},
+        {p->asks, false, run_ask},
+        {true, false, prepare_ranks},
+        {prepare_wants(p, "graph"), false, prepare_graph},
+        {prepare_wants(p, "sketch"), false, prepare_sketch},
+        {prepare_wants(p, "clusters"), false, prepare_clusters},
+        {p->way != WAY_BUNDLE, false, run_cut},
+        {p->way != WAY_BUNDLE, false, run_check},
+    };
+    return prepare_each(p, all, sizeof all / sizeof all[0]);
 }

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,13 @@
 
 void step_word(step *s, const char *word) {
     if (s->n < STEP_WORDS - 1) s->words[s->n++] = word; /* the last one stays NULL, for execve() */
+}
+
+void step_words(step *s, ...) {
+    va_list words;
+    va_start(words, s);
+    for (const char *word; (word = va_arg(words, const char *)) != NULL;) step_word(s, word);
+    va_end(words);
 }
 
 void step_option(step *s, const char *name, const char *value) {
@@ -163,16 +171,17 @@ static int run(step *s, char **text) {
     pid_t child;
     specrt_error err;
     *text = NULL;
-    if (!tool_path(name, path)) return CLI_USAGE;
-    if (!s->shows && pipe2(ends, O_CLOEXEC) != 0)
+    if (!tool_path(name, path)) return s->optional ? CLI_INVALID : CLI_USAGE;
+    const bool keeps = s->prints != STEP_SHOWN;
+    if (keeps && pipe2(ends, O_CLOEXEC) != 0)
         return sl_error_no_memory(&err, name), sl_cli_fail(&err);
-    if (!s->shows) fds[1] = ends[1];
+    if (keeps) fds[1] = ends[1];
     s->words[0] = path;
     specrt_status status = sl_child_start(s->words, fds, 2, &child, &err);
     s->words[0] = name;
-    if (!s->shows) close(ends[1]);
-    if (!s->shows && status == SPECRT_STATUS_OK) *text = read_all(ends[0]);
-    if (!s->shows) close(ends[0]);
+    if (keeps) close(ends[1]);
+    if (keeps && status == SPECRT_STATUS_OK) *text = read_all(ends[0]);
+    if (keeps) close(ends[0]);
     return status == SPECRT_STATUS_OK ? code_of(sl_child_wait(child), name) : sl_cli_fail(&err);
 }
 
@@ -235,9 +244,9 @@ static int keep(const steps *all, const char *name, const char *ending, const ch
 
 /* Options that change no output are no part of the record. */
 static void add_common(const steps *all, step *s) {
-    if (!s->shows) step_word(s, "--json");
+    if (s->prints == STEP_JSON) step_word(s, "--json");
     if (!all->verbose) step_word(s, "-q");
-    if (all->progress && !s->shows) step_word(s, "--progress");
+    if (all->progress && s->prints != STEP_SHOWN) step_word(s, "--progress");
     if (all->threads) step_option(s, "--threads", all->threads);
 }
 
@@ -251,16 +260,43 @@ static int keep_stamps(const steps *all, const step *s) {
     return code;
 }
 
+/* Where a step's text is kept. */
+static const char *ending_of(const step *s) {
+    return s->prints == STEP_TEXT ? ".txt" : ".json";
+}
+
+/* A step that was left out has a record, and no result. */
+static bool was_left_out(const steps *all, const step *s) {
+    json_object *result = s->optional ? step_result(all, s->name) : NULL;
+    json_object_put(result);
+    return s->optional && !result;
+}
+
 static int run_and_keep(const steps *all, step *s, const char *key) {
     char *text;
     add_common(all, s);
+    if (s->fresh) unlink(s->outputs[0]);
     int code = run(s, &text);
-    if (code == CLI_OK && !s->shows) code = keep(all, s->name, ".json", text);
+    s->left_out = code == CLI_INVALID && s->optional;
+    if (s->left_out) {
+        sl_cli_warn("%s is left out", s->name);
+        code = keep(all, s->name, ending_of(s), "null");
+    } else if (code == CLI_OK && s->prints != STEP_SHOWN) {
+        code = keep(all, s->name, ending_of(s), text);
+    }
     if (code == CLI_OK) code = keep_stamps(all, s);
     if (code == CLI_OK) code = keep(all, s->name, ".key", key);
-    if (code == CLI_INVALID && !s->shows && text) s->findings = json_tokener_parse(text);
+    if (code == CLI_INVALID && s->prints == STEP_JSON && text)
+        s->findings = json_tokener_parse(text);
     free(text);
     return code;
+}
+
+/* A dry run tells every step's time; else who waits long is told. */
+static const char *time_of(const steps *all, const step *s, bool done) {
+    enum { LONG = 10 };
+    if (done) return s->left_out ? "left out before" : "done before";
+    return all->dry || s->seconds >= LONG ? estimate_text(s->seconds) : "";
 }
 
 int step_run(steps *all, step *s) {
@@ -268,7 +304,8 @@ int step_run(steps *all, step *s) {
     add_step(all, s);
     key_of(&all->chain, key);
     bool done = is_done(all, s, key);
-    const char *time = done ? "done before" : all->dry ? estimate_text(s->seconds) : "";
+    s->left_out = done && was_left_out(all, s);
+    const char *time = time_of(all, s, done);
     sl_cli_info("[%d/%d] %s: %s%s%s%s", ++all->n_done, all->n_steps, s->name, s->what,
                 *time ? " (" : "", time, *time ? ")" : "");
     if (done) return CLI_OK;
@@ -284,6 +321,14 @@ int step_run(steps *all, step *s) {
 json_object *step_result(const steps *all, const char *name) {
     char path[TOOL_PATH_BYTES];
     return record_path(all, name, ".json", path) ? json_object_from_file(path) : NULL;
+}
+
+void step_print(const steps *all, const char *name) {
+    char path[TOOL_PATH_BYTES], part[4096];
+    FILE *from = record_path(all, name, ".txt", path) ? fopen(path, "r") : NULL;
+    for (size_t n; from && (n = fread(part, 1, sizeof part, from)) > 0;) fwrite(part, 1, n, stdout);
+    putchar('\n');
+    if (from) fclose(from);
 }
 
 /* ---- the folder ---- */

@@ -24,17 +24,28 @@ typedef struct steps {
     bool changed;        /* a step ran, so that all later ones run */
 } steps;
 
+/* What becomes of what a tool prints. */
+typedef enum step_prints {
+    STEP_JSON, /* kept, for step_result() */
+    STEP_TEXT, /* for people: kept, for step_print() */
+    STEP_SHOWN /* for people: on stderr, as it comes */
+} step_prints;
+
 typedef struct step {
     const char *name, *what;       /* what: for people, behind the name */
     const char *words[STEP_WORDS]; /* [n] the command; words[0] names a tool */
     int n;
     const char *outputs[STEP_OUTPUTS]; /* in the folder: files and folders that the tool writes */
-    bool shows;            /* what the tool prints is for people; else it is kept as JSON */
+    step_prints prints;
+    bool fresh;            /* outputs[0] is removed before the tool runs, which would add to it */
+    bool optional;         /* what the tool refuses is left out, with a line */
+    bool left_out;         /* it was, by this run or by an earlier one of the same command */
     json_object *findings; /* what the tool printed with exit code 3, owned; NULL: nothing */
     double seconds;        /* how long it takes, estimated; 0: unknown */
 } step;
 
 void step_word(step *s, const char *word);
+void step_words(step *s, ...) __attribute__((sentinel));        /* several, up to NULL */
 void step_option(step *s, const char *name, const char *value); /* nothing where value is NULL */
 
 /* steps_check() : whether the folder may be written to.
@@ -53,7 +64,9 @@ int step_run(steps *all, step *s);
 /* step_line() : the command as sh reads it, one line, owned; NULL: no memory. */
 char *step_line(const step *s);
 
-/* step_result() : the JSON object that a step printed, owned; NULL: none. */
+/* step_result() : the JSON object that a step printed, owned; NULL: none.
+ * step_print() : the text that a step printed, on stdout, and an empty line. */
 json_object *step_result(const steps *all, const char *name);
+void step_print(const steps *all, const char *name);
 
 #endif

@@ -144,8 +144,8 @@ void calibrate_warn_languages(const calibration *run);
 
 void calibrate_report_table(const calibration *run, FILE *out);
 
-/* calibrate_advice() : which policy to run with such a list, and on which published models that was seen, a
- * line in out [CALIBRATE_ADVICE]. */
+/* calibrate_advice() : which policy to compare with such a list, and where figures are, a line in out
+ * [CALIBRATE_ADVICE]. */
 enum { CALIBRATE_ADVICE = 768 };
 void calibrate_advice(char *out);
 

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
 #include "base/mpi.h"
 
 /* ---- the vocabulary ---- */

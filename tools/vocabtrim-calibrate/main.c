@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
 #include "base/measure.h"
 #include "input.h"
 #include "base/mpi.h"
@@ -154,7 +155,7 @@ static void warn_gap(const calibration *run) {
     char cause[256], interval[64];
     if (r->n_held_out == 0 && run->options->corpus.n && run->options->n_folds > 1)
         sl_cli_warn("all records fell into one part of %d, so nothing was held out and coverage of "
-                    "other text is unknown; give more records",
+                    "other text is unknown; give more records (a text file is one)",
                     run->options->n_folds);
     double ranked = calibration_coverage(run, COVERAGE_RANKED);
     double held_out = calibration_coverage(run, COVERAGE_HOLDOUT);

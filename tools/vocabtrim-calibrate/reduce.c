@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
 #include "base/mpi.h"
 
 /* Rows are at most COUNTS_MAX_VOCAB times 24 bytes, so their size fits MPI's int. */

@@ -53,7 +53,7 @@ static void plot_frequency(const calibration *run, FILE *f) {
     const plot_mark mark = {fmax(run->size - h->n_forced, 1),
                             mark_text("chosen", run->size, chosen)};
     const plot p = {.title = "Count by rank",
-                    .caption = "Forced tokens aside; both axes logarithmic.",
+                    .caption = "Forced tokens aside.",
                     .x = {"rank", PLOT_LOG10, false, 1, fmax(h->n_valid - h->n_forced, 2)},
                     .y = {"occurrences", PLOT_LOG10, false, 0, 0},
                     .series = &series,

@@ -16,10 +16,14 @@ static bool parse_optimiser(const char *text, engine_optimiser *out) {
     return *out == ENGINE_SGD || strcmp(text, "adamw") == 0;
 }
 
-static engine_controller_params defaults_of(const comparison *c, bool full) {
+/* "lora", "lora-paper" (EvoSpec's own descent) or "osd". */
+static engine_controller_params defaults_of(const comparison *c, const char *mode) {
     engine_controller_params p = ENGINE_CONTROLLER_DEFAULTS;
+    bool full = strcmp(mode, "osd") == 0;
     p.align.mode = full ? ENGINE_ALIGN_FULL : ENGINE_ALIGN_LORA;
     if (full) p.align.rate = 1e-4f;
+    if (strcmp(mode, "lora-paper") == 0)
+        p.align.optimiser = ENGINE_SGD, p.align.rate = 1e-5f, p.align.clip = 0;
     p.align.alpha = -1; /* the rank, unless it is given */
     p.align.seed = (uint64_t)c->options.common.seed;
     p.async = c->align.async;
@@ -64,10 +68,10 @@ static bool set_key(engine_controller_params *p, const char *text) {
 static specrt_status parse_one(const comparison *c, char *text, engine_controller_params *out,
                                specrt_error *err) {
     char *mode = strsep(&text, "@");
-    if (strcmp(mode, "lora") != 0 && strcmp(mode, "osd") != 0)
+    if (strcmp(mode, "lora") != 0 && strcmp(mode, "lora-paper") != 0 && strcmp(mode, "osd") != 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--align: expected off, lora or osd, found '%s'", mode);
-    *out = defaults_of(c, strcmp(mode, "osd") == 0);
+                                "--align: expected off, lora, lora-paper or osd, found '%s'", mode);
+    *out = defaults_of(c, mode);
     for (char *key; (key = strsep(&text, "@")) != NULL;)
         if (!set_key(out, key))
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -113,7 +117,7 @@ specrt_status compare_align_check(comparison *c, specrt_error *err) {
 
 /* ---- a drafter that learns ---- */
 
-specrt_status compare_align_open(comparison *c, contestant *k, const alignment *a,
+specrt_status compare_align_open(comparison *c, compare_way *k, const alignment *a,
                                  specrt_error *err) {
     const engine_model *target = own_target(c->models.engine);
     const backend_info *info = c->models.info;
@@ -132,20 +136,20 @@ specrt_status compare_align_open(comparison *c, contestant *k, const alignment *
                          : SPECRT_STATUS_OK;
 }
 
-void compare_align_close(contestant *k) {
+void compare_align_close(compare_way *k) {
     sequence_free(k->sequence);
     engine_controller_free(k->controller);
     engine_drafter_close(k->drafter);
 }
 
-void compare_align_begin(contestant *k, bool warm_up) {
+void compare_align_begin(compare_way *k, bool warm_up) {
     if (!k->controller) return;
     engine_controller_pause(k->controller, warm_up);
     engine_controller_get_stats(k->controller, &k->align_before);
 }
 
 /* Sums of a turn: now less what they were when it began. */
-void compare_align_end(const contestant *k, engine_controller_stats *out) {
+void compare_align_end(const compare_way *k, engine_controller_stats *out) {
     const engine_controller_stats *b = &k->align_before;
     *out = (engine_controller_stats){0};
     if (!k->controller) return;
@@ -171,9 +175,9 @@ void compare_align_end(const contestant *k, engine_controller_stats *out) {
 }
 
 specrt_status compare_align_save(comparison *c, specrt_error *err) {
-    for (int i = FULL; c->align.save && i < c->n_contestants; i++)
-        if (c->contestants[i].controller)
-            return engine_controller_save(c->contestants[i].controller, c->align.save,
+    for (int i = FULL; c->align.save && i < c->n_ways; i++)
+        if (c->ways[i].controller)
+            return engine_controller_save(c->ways[i].controller, c->align.save,
                                           c->options.common.force, err);
     return SPECRT_STATUS_OK;
 }
@@ -202,7 +206,7 @@ static void put_stats(json_object *o, const engine_controller_stats *s) {
     sl_json_put(o, "look_ms", sl_json_real(s->look_seconds * 1e3));
 }
 
-json_object *compare_align_json(const contestant *k) {
+json_object *compare_align_json(const compare_way *k) {
     if (!k->controller) return NULL;
     json_object *o = json_object_new_object(), *bytes = json_object_new_object();
     engine_controller_stats s;
@@ -218,7 +222,7 @@ json_object *compare_align_json(const contestant *k) {
     return o;
 }
 
-static json_object *request_of(const comparison *c, const contestant *k, const turn_sample *t) {
+static json_object *request_of(const comparison *c, const compare_way *k, const turn_sample *t) {
     json_object *o = json_object_new_object();
     double cycles = (double)t->stats.n_cycles;
     sl_json_put(o, "policy", sl_json_text(k->name));
@@ -238,9 +242,8 @@ static json_object *request_of(const comparison *c, const contestant *k, const t
 json_object *compare_align_requests(const comparison *c) {
     json_object *array = json_object_new_array();
     for (int t = 0; t < c->n_turns; t++)
-        for (int i = FULL; i < c->n_contestants; i++)
-            json_object_array_add(array,
-                                  request_of(c, &c->contestants[i], &c->contestants[i].samples[t]));
+        for (int i = FULL; i < c->n_ways; i++)
+            json_object_array_add(array, request_of(c, &c->ways[i], &c->ways[i].samples[t]));
     return array;
 }
 
@@ -248,8 +251,8 @@ void compare_align_print(const comparison *c, int width) {
     printf("\n%-*s %10s %8s %8s %8s %7s %6s %8s %9s %9s %7s %7s %8s\n", width, "alignment",
            "positions", "path A", "path B", "dropped", "steps", "bad", "loss", "ms/step", "MiB",
            "looks", "back", "restarts");
-    for (int i = FULL; i < c->n_contestants; i++) {
-        const contestant *k = &c->contestants[i];
+    for (int i = FULL; i < c->n_ways; i++) {
+        const compare_way *k = &c->ways[i];
         engine_controller_stats s;
         if (!k->controller) continue;
         engine_align_bytes b = engine_controller_get_bytes(k->controller);

@@ -8,20 +8,21 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
+#include "base/measure.h"
 #include "base/progress.h"
 
-/* ---- contestants ---- */
+/* ---- ways ---- */
 
 /* `full` scores the head where it lies; all else packs rows. */
-static int64_t bytes_of(const eval_models *m, const contestant *k) {
+static int64_t bytes_of(const eval_models *m, const compare_way *k) {
     if (specrt_policy_get_info(k->policy)->is_full) return 0;
     return (int64_t)specrt_policy_get_info(k->policy)->bound *
            (int64_t)specrt_row_bytes(m->info->head.dtype, m->info->head.n_cols);
 }
 
-/* Whether contestant i drafts as the last one does. */
+/* Whether way i drafts as the last one does. */
 static bool drafts_alike(const comparison *c, int i) {
-    const contestant *k = &c->contestants[c->n_contestants - 1], *other = &c->contestants[i];
+    const compare_way *k = &c->ways[c->n_ways - 1], *other = &c->ways[i];
     return other->policy && other->alignment == k->alignment && !other->drafts.auto_draft &&
            !k->drafts.auto_draft &&
            strcmp(specrt_policy_get_info(other->policy)->text,
@@ -29,18 +30,18 @@ static bool drafts_alike(const comparison *c, int i) {
 }
 
 /* @return NULL: there is no memory */
-static contestant *add_row(comparison *c) {
-    size_t n = (size_t)c->n_contestants + 1;
-    contestant *grown = (contestant *)realloc(c->contestants, n * sizeof *grown);
+static compare_way *add_row(comparison *c) {
+    size_t n = (size_t)c->n_ways + 1;
+    compare_way *grown = (compare_way *)realloc(c->ways, n * sizeof *grown);
     if (!grown) return NULL;
-    c->contestants = grown;
-    grown[n - 1] = (contestant){.name = "plain"};
-    return &grown[c->n_contestants++];
+    c->ways = grown;
+    grown[n - 1] = (compare_way){.name = "plain"};
+    return &grown[c->n_ways++];
 }
 
 static specrt_status add_one(comparison *c, const char *text, const alignment *a,
                              specrt_error *err) {
-    contestant *k = add_row(c);
+    compare_way *k = add_row(c);
     if (!k) return sl_error_no_memory_for(err, "the comparison");
     specrt_session_params params = models_session(&c->models, &c->options, 0);
     k->alignment = a;
@@ -48,13 +49,13 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
         TRY(eval_open_drafts(&c->models, &c->options, &c->costs, text, &params, &k->drafts, err));
     k->policy = k->drafts.policy;
     if (text) snprintf(k->name, sizeof k->name, "%s", text);
-    for (int i = FULL; text && i + 1 < c->n_contestants; i++)
+    for (int i = FULL; text && i + 1 < c->n_ways; i++)
         if (drafts_alike(c, i)) {
-            if (strcmp(c->contestants[i].name, text) != 0 && !a)
+            if (strcmp(c->ways[i].name, text) != 0 && !a)
                 sl_cli_warn("policy %s: the same as %s, which is compared already; left out", text,
-                            c->contestants[i].name);
+                            c->ways[i].name);
             eval_close_drafts(&k->drafts);
-            c->n_contestants--;
+            c->n_ways--;
             return SPECRT_STATUS_OK;
         }
     if (text) k->bytes_extra = bytes_of(&c->models, k);
@@ -67,7 +68,7 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status add_contestant(void *user, const char *text, specrt_error *err) {
+static specrt_status add_way(void *user, const char *text, specrt_error *err) {
     return add_one((comparison *)user, text, NULL, err);
 }
 
@@ -76,7 +77,7 @@ static specrt_status add_own(comparison *c, specrt_error *err) {
     const specrt_session_params params = models_session(&c->models, &c->options, 0);
     const char *engine = c->models.info->engine;
     if (!c->models.info->has_own || c->options.sampled_drafts) return SPECRT_STATUS_OK;
-    contestant *k = add_row(c);
+    compare_way *k = add_row(c);
     if (!k) return sl_error_no_memory_for(err, "the comparison");
     snprintf(k->name, sizeof k->name, "%.*s's own draft", (int)strcspn(engine, " "), engine);
     k->is_own = true;
@@ -92,10 +93,10 @@ static specrt_status add_given(void *user, const char *text, specrt_error *err) 
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status add_contestants(comparison *c, specrt_error *err) {
+static specrt_status add_ways(comparison *c, specrt_error *err) {
     const cli_list *given = &c->options.policies;
-    TRY(add_contestant(c, NULL, err));
-    TRY(add_contestant(c, "full", err));
+    TRY(add_way(c, NULL, err));
+    TRY(add_way(c, "full", err));
     TRY(add_own(c, err));
     if (given->n == 0) return add_given(c, "microspec", err);
     return each_policy(given, add_given, c, err);
@@ -116,8 +117,8 @@ static int domain_of(comparison *c, const char *name) {
 static specrt_status reserve_turn(comparison *c, specrt_error *err) {
     if (c->n_turns < c->capacity) return SPECRT_STATUS_OK;
     c->capacity = 2 * c->capacity + 64;
-    for (int i = 0; i < c->n_contestants; i++) {
-        contestant *k = &c->contestants[i];
+    for (int i = 0; i < c->n_ways; i++) {
+        compare_way *k = &c->ways[i];
         turn_sample *grown =
             (turn_sample *)realloc(k->samples, (size_t)c->capacity * sizeof *k->samples);
         if (!grown) return sl_error_no_memory_for(err, "the comparison");
@@ -127,7 +128,7 @@ static specrt_status reserve_turn(comparison *c, specrt_error *err) {
 }
 
 /* What a session would have counted of the engine's own chains. */
-static void count_own(const comparison *c, contestant *k) {
+static void count_own(const comparison *c, compare_way *k) {
     const specrt_head_desc *head = &c->models.info->head;
     const id_list *answer = &k->result.tokens;
     specrt_session_stats *s = &k->result.stats;
@@ -149,8 +150,19 @@ static void count_own(const comparison *c, contestant *k) {
     s->n_bytes = s->n_passes * head->n_rows * (int64_t)specrt_row_bytes(head->dtype, head->n_cols);
 }
 
+/* When a short answer would have ended. */
+static void note_tokens(void *user, const int32_t *tokens, int32_t n) {
+    compare_way *k = (compare_way *)user;
+    const double now = sl_measure_seconds();
+    (void)tokens;
+    if (k->n_seen == 0) k->first_at = now;
+    if (k->n_seen < k->short_tokens && k->n_seen + n >= k->short_tokens)
+        k->seconds_short = now - k->first_at;
+    k->n_seen += n;
+}
+
 /* Of the rounds that one counts whose request was the shortest. */
-static void take_sample(comparison *c, contestant *k, int domain, size_t n_prompt, int64_t round) {
+static void take_sample(comparison *c, compare_way *k, int domain, size_t n_prompt, int64_t round) {
     const id_list *tokens = &k->result.tokens;
     turn_sample *to = &k->samples[c->n_turns];
     turn_sample s = {.domain = domain,
@@ -159,6 +171,7 @@ static void take_sample(comparison *c, contestant *k, int domain, size_t n_promp
                      .n_tokens = (int64_t)tokens->n,
                      .n_loop = loop_tokens(tokens->ids, tokens->n),
                      .seconds = k->result.seconds,
+                     .seconds_short = k->seconds_short > 0 ? k->seconds_short : k->result.seconds,
                      .times = k->result.times,
                      .stats = k->result.stats};
     watch_end(k, &s);
@@ -168,11 +181,13 @@ static void take_sample(comparison *c, contestant *k, int domain, size_t n_promp
 
 static specrt_status run_round(comparison *c, const specrt_request *request, const id_list *ids,
                                int domain, int64_t round, specrt_error *err) {
-    for (int i = 0; i < c->n_contestants; i++) {
-        contestant *k = &c->contestants[(i + c->n_turns + round) % c->n_contestants];
+    for (int i = 0; i < c->n_ways; i++) {
+        compare_way *k = &c->ways[(i + c->n_turns + round) % c->n_ways];
         watch_begin(c, k);
         compare_align_begin(k, request->max_tokens < c->options.max_tokens);
-        TRY(run_prompt(&c->models, k->decoder, request, ids, NULL, NULL, &k->result, err));
+        k->short_tokens = c->short_tokens;
+        k->seconds_short = 0, k->n_seen = 0;
+        TRY(run_prompt(&c->models, k->decoder, request, ids, note_tokens, k, &k->result, err));
         if (k->is_own) count_own(c, k);
         take_sample(c, k, domain, ids->n, round);
     }
@@ -186,12 +201,12 @@ static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int doma
     const specrt_request request = {.begin = keeps ? SPECRT_BEGIN_TURN : SPECRT_BEGIN_NEW,
                                     .max_tokens = warm_up ? 8 : c->options.max_tokens,
                                     .sampling = &sampling};
-    const id_list *plain = &c->contestants[PLAIN].result.tokens;
+    const id_list *plain = &c->ways[PLAIN].result.tokens;
     TRY(reserve_turn(c, err));
     for (int64_t round = 0; round < (warm_up ? 1 : c->rounds); round++)
         TRY(run_round(c, &request, prompt_ids, domain, round, err));
-    for (int i = 1; i < c->n_contestants && !warm_up; i++)
-        TRY(compare_check(c, &c->contestants[i], prompt_ids, c->domains[domain], err));
+    for (int i = 1; i < c->n_ways && !warm_up; i++)
+        TRY(compare_check(c, &c->ways[i], prompt_ids, c->domains[domain], err));
     c->since += (int64_t)plain->n;
     c->n_turns += !warm_up && compare_is_answered(c);
     c->n_unanswered += !warm_up && !compare_is_answered(c);
@@ -208,7 +223,7 @@ static specrt_status run_one(comparison *c, const prompt *p, id_list *ids, bool 
     if (!warm_up) c->domain = domain;
     c->turn = 0;
     TRY(run_turn(c, ids, domain, warm_up, err));
-    const id_list *answer = &c->contestants[PLAIN].result.tokens;
+    const id_list *answer = &c->ways[PLAIN].result.tokens;
     while (++c->turn < p->n_turns && !warm_up) {
         TRY(ids_append(ids, answer->ids, (int32_t)answer->n));
         TRY(chat_answered(c->chat, ids));
@@ -283,14 +298,15 @@ static specrt_status compare(comparison *c, specrt_error *err) {
             "expected --draft FILE, an EAGLE head, an MTP module or a small GGUF");
     TRY(eval_choose_tree(o, false, err));
     if (c->report) TRY(sl_out_check(c->report, o->common.force, err));
+    if (o->common.output) TRY(sl_out_check(o->common.output, o->common.force, err));
     TRY(check_memory(c, err));
     TRY(compare_align_check(c, err));
     TRY(models_open(o, 1, &c->models, err));
     TRY(chat_create(o, c->models.tok, &c->chat, err));
-    TRY(add_contestants(c, err));
+    TRY(add_ways(c, err));
     TRY(run_all(c, err));
-    for (int i = 0; i < c->n_contestants; i++)
-        if (c->contestants[i].controller) engine_controller_finish(c->contestants[i].controller);
+    for (int i = 0; i < c->n_ways; i++)
+        if (c->ways[i].controller) engine_controller_finish(c->ways[i].controller);
     TRY(compare_align_save(c, err));
     TRY(check_unanswered(c, err));
     TRY(compare_decide(c, err));
@@ -298,12 +314,13 @@ static specrt_status compare(comparison *c, specrt_error *err) {
         compare_print_json(c);
     else
         compare_print_table(c);
+    if (o->common.output) TRY(compare_write_json(c, o->common.output, o->common.force, err));
     return c->report ? compare_write_report(c, c->report, o->common.force, err) : SPECRT_STATUS_OK;
 }
 
 static void close_comparison(comparison *c) {
-    for (int i = 0; i < c->n_contestants; i++) {
-        contestant *k = &c->contestants[i];
+    for (int i = 0; i < c->n_ways; i++) {
+        compare_way *k = &c->ways[i];
         decoder_free(k->decoder);
         compare_align_close(k);
         eval_close_drafts(&k->drafts);
@@ -314,7 +331,7 @@ static void close_comparison(comparison *c) {
     compare_free_verdict(&c->verdict);
     for (int i = 0; i < c->n_domains; i++) free(c->domains[i]);
     free((void *)c->domains);
-    free(c->contestants);
+    free(c->ways);
     free(c->splits);
     chat_free(c->chat);
     sl_prompts_free(&c->prompts);
@@ -330,7 +347,9 @@ static void close_comparison(comparison *c) {
     sl_cli_string("costs", "FILE", &(c).costs.file, \
      "costs for auto, from specrt-eval plan --costs-out (default: measured)"), \
     sl_cli_int("rounds", "N", &(c).rounds, 1, 1000, \
-     "decode each turn N times; the fastest counts (1)")
+     "decode each turn N times; the fastest counts (1)"), \
+    sl_cli_int("short", "N", &(c).short_tokens, 1, INT32_MAX, \
+     "--json: also whole requests whose answers end at N tokens (off)")
 #define COMPARE_KEEPS(c) \
     sl_cli_flag("stream", &(c).stream, \
      "keep learned state from one prompt to the next, which shows the effect of changes of domain"), \
@@ -351,10 +370,11 @@ int compare_main(int argc, char **argv) {
         COMPARE_KEEPS(c),
         EVAL_SAMPLING(*o),
         sl_cli_heading("Alignment"),
-        sl_cli_string(
-            "align", "SPEC", &c.align.list,
-            "lora (EvoSpec) or osd: run each policy once more with a drafter that learns; a comma "
-            "list, with settings as in lora@rate=1e-4@beta=0, which the README lists (off)"),
+        sl_cli_string("align", "SPEC", &c.align.list,
+                      "lora, lora-paper (EvoSpec) or osd: run each policy once more with a drafter "
+                      "that learns; "
+                      "a comma list, with settings as in lora@rate=1e-4@beta=0, which the README "
+                      "lists (off)"),
         sl_cli_flag("align-async", &c.align.async,
                     "train on a thread of its own; drafts then differ from run to run"),
         sl_cli_string("align-load", "FILE", &c.align.load, "start with this adapter or head"),
@@ -376,8 +396,8 @@ int compare_main(int argc, char **argv) {
         "covered  emitted tokens that could have been drafted\n"
         "rows     number of LM-head rows scored per draft step\n"
         "draft    ms per cycle in the drafter's layer\n"
-        "head     ms per cycle in products, ranking and the tree\n"
-        "target   ms per cycle in the target's pass over the tree\n"
+        "head     ms per cycle in products with rows of the head, and their ranking\n"
+        "target   ms per cycle in the target's pass over the draft\n"
         "verify   ms per cycle in drawing tokens\n"
         "update   ms per cycle in learning and packing\n"
         "tok/s    tokens per second without the prompt, mean over turns; x plain and x full are\n"
@@ -387,7 +407,8 @@ int compare_main(int argc, char **argv) {
         "% full   accept length as a share of the full vocabulary's\n"
         "worst    the lowest such share of a task (domain, category or task of the prompts).\n"
         "         Policies are recommended by it, so give prompts that no list or sketch was\n"
-        "         made from",
+        "         made from\n\n"
+        "-o writes what --json prints to a file, beside the table.",
         "specrt-eval compare --target FILE --draft FILE --policy SPEC... --prompts FILE...",
         options};
     int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);

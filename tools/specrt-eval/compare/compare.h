@@ -29,8 +29,8 @@ typedef struct span_sums {
 typedef struct turn_sample {
     int domain, prompt;
     int64_t n_prompt, n_tokens;
-    int64_t n_loop; /* tokens inside repetitions */
-    double seconds; /* after the prompt */
+    int64_t n_loop;                /* tokens inside repetitions */
+    double seconds, seconds_short; /* after the prompt; of an answer cut at --short */
     decoder_times times;
     specrt_session_stats stats;
     list_sums lists;
@@ -41,7 +41,7 @@ typedef struct turn_sample {
 /* Of one policy, cycle by cycle. */
 typedef struct cycle_watch {
     struct comparison *c;
-    struct contestant *k;
+    struct compare_way *k;
     list_sums lists; /* of the turn */
     double update, event_update;
     int64_t n_events, n_since;
@@ -57,7 +57,8 @@ typedef struct alignment {
     engine_controller_params params;
 } alignment;
 
-typedef struct contestant {
+/* A way to decode: by a policy, by the engine's own drafts, or plainly. */
+typedef struct compare_way {
     char name[160];        /* the policy as it was given, or "plain" */
     specrt_policy *policy; /* NULL: plain decoding, or the engine's own drafts */
     eval_drafts drafts;    /* that own it and the controller */
@@ -70,10 +71,12 @@ typedef struct contestant {
     engine_controller_stats align_before; /* the turn */
     int64_t bytes_extra;                  /* packed rows beside the head's own, at most */
     run_result result;
-    turn_sample *samples; /* [n_turns] */
-    int n_same;           /* turns with plain decoding's tokens */
+    int64_t short_tokens, n_seen;   /* of the answer at hand */
+    double first_at, seconds_short; /* seconds_short 0: the answer was no longer */
+    turn_sample *samples;           /* [n_turns] */
+    int n_same;                     /* turns with plain decoding's tokens */
     cycle_watch watch;
-} contestant;
+} compare_way;
 
 /* --align and what goes with it. */
 typedef struct align_options {
@@ -83,21 +86,21 @@ typedef struct align_options {
 
 /* What a comparison comes to. */
 typedef struct compare_verdict {
-    /* [n_contestants - FULL], of contestants from FULL on */
+    /* [n_ways - FULL], of ways from FULL on */
     retained *kept;
-    specrt_way *ways; /* in their worst tasks */
-    uint8_t *ties;    /* as fast as the fastest */
+    specrt_way *worst; /* in their worst tasks */
+    uint8_t *ties;     /* as fast as the fastest */
     specrt_plain plain;
     specrt_advice advice;
     specrt_ratio pruned; /* the chosen one beside the full vocabulary; value NaN: it is that */
-    int chosen;          /* contestant to draft with; 0: there is no verdict */
+    int chosen;          /* way to draft with; 0: there is no verdict */
     int to_run;          /* the same, or PLAIN where drafts are slower */
     char text[640];      /* of specrt_advice_text() */
 } compare_verdict;
 
 /* A token that is not plain decoding's, of an engine that rounds larger passes otherwise. */
 typedef struct split {
-    int contestant, prompt, turn, token; /* token: of the answer, from 0 */
+    int way, prompt, turn, token; /* token: of the answer, from 0 */
     double
         margin; /* logits of plain decoding's token and of this one, as plain decoding had them */
     bool repeated; /* by the target, fed the same passes */
@@ -105,7 +108,8 @@ typedef struct split {
 
 typedef struct comparison {
     eval_options options;
-    int64_t rounds; /* of each turn; the fastest counts */
+    int64_t rounds;       /* of each turn; the fastest counts */
+    int64_t short_tokens; /* 0: whole answers alone */
     const char *report;
     bool stream, lists; /* prompts are one stream; lists are looked into */
     const char *memory; /* NULL: off */
@@ -119,8 +123,8 @@ typedef struct comparison {
     eval_models models;
     chat *chat;
     prompt_list prompts;
-    contestant *contestants; /* plain first, then full, then the others */
-    int n_contestants;
+    compare_way *ways; /* plain first, then full, then the others */
+    int n_ways;
     char **domains;
     int n_domains;
     int n_turns, capacity;
@@ -148,13 +152,19 @@ typedef struct interval {
 typedef struct figures {
     int64_t n_prompts, n_turns, n_tokens;
     double accept_length, accept_full; /* the latter: as a share of the full vocabulary's */
+    retained kept;                     /* compare_retained() of all turns; zeros: of a domain */
+    double accept_worst;               /* its worst share; NaN: fewer than two tasks */
     double coverage, shortlist_rows, loop_share;
     double bytes_pass;  /* read for a drafter's pass: rows scored, and what they were chosen by */
     double rows_copied; /* a cycle */
-    double draft, head, target, verify, update, prefill; /* prefill: per turn */
-    double align;                                        /* the decoder's share of alignment */
+    double draft, head, target, verify, update;
+    double cycle;       /* their sum */
+    double prefill;     /* per turn */
+    double align;       /* the decoder's share of alignment */
+    double bytes_extra; /* packed rows beside the head's own, at most */
     double tokens_per_second, speedup_plain, speedup_full;
     double speedup_request;          /* over whole requests, beside plain decoding */
+    double speedup_short;            /* the same, of answers cut at --short */
     double tokens_per_second_prompt; /* the prompt's time counted too */
     double mass, recall[WATCH_TOPS], recall_beyond[WATCH_TOPS]; /* of lists; NaN: not looked into */
     double events;                                              /* a cycle */
@@ -162,7 +172,8 @@ typedef struct figures {
     /* of position i + 1, given that i was accepted; NaN: never */
     double acceptance[COMPARE_POSITIONS];
     interval accept_length_ci, accept_full_ci; /* the latter: of prompts in pairs */
-    interval tokens_per_second_ci, speedup_plain_ci, speedup_full_ci, speedup_request_ci;
+    interval tokens_per_second_ci, speedup_plain_ci, speedup_full_ci, speedup_request_ci,
+        speedup_short_ci;
 } figures;
 
 /* compare_is_answered() : false where the first token ended the turn at hand: nothing was decoded. */
@@ -173,7 +184,7 @@ bool compare_is_answered(const comparison *c);
  * distribution but not its draws, and are not compared.
  *   ids : the turn's prompt
  * @return OK; NO_MEMORY; HOST: the target failed */
-specrt_status compare_check(comparison *c, contestant *k, const id_list *ids, const char *domain,
+specrt_status compare_check(comparison *c, compare_way *k, const id_list *ids, const char *domain,
                             specrt_error *err);
 const char *compare_outcome(const comparison *c); /* in words */
 void compare_print_splits(const comparison *c);
@@ -182,25 +193,25 @@ json_object *compare_splits_json(const comparison *c);
 int compare_num_steps(const comparison *c); /* levels of its trees */
 
 /* figures_of() : domain -1 takes all turns. */
-void figures_of(const comparison *c, int entrant, int domain, figures *out);
+void figures_of(const comparison *c, int way, int domain, figures *out);
 
-/* compare_ratio() : the speed of contestant a over whole requests to that of b, with the interval over
- * prompts in pairs. A share multiplies a contestant's speed after the prompt, as of its worst task; 1: as
+/* compare_ratio() : the speed of way a over whole requests to that of b, with the interval over
+ * prompts in pairs. A share multiplies a way's speed after the prompt, as of its worst task; 1: as
  * measured.
  * compare_retained() : accept length as a share of the full vocabulary's, in the mean and the worst task. */
 specrt_ratio compare_ratio(const comparison *c, int a, double share, int b, double other_share);
-retained compare_retained(const comparison *c, int entrant);
+retained compare_retained(const comparison *c, int way);
 
 /* compare_span() : accept length over a span around changes of domain; NaN: no cycle was there. */
-double compare_span(const comparison *c, int entrant, int span);
+double compare_span(const comparison *c, int way, int span);
 
 int watch_top(int i);                  /* how many best tokens: 10, 50, 100 */
 const char *watch_span_name(int span); /* tokens since a change of domain; 0: before it */
 
 /* watch_begin(), watch_end() : around a turn of one policy; watch_change() : the stream's domain is another
  * from now on. */
-void watch_begin(comparison *c, contestant *k);
-void watch_end(contestant *k, turn_sample *out);
+void watch_begin(comparison *c, compare_way *k);
+void watch_end(compare_way *k, turn_sample *out);
 void watch_change(comparison *c);
 void watch_add_cycle(cycle_watch *w, int32_t n_emitted);
 
@@ -213,19 +224,19 @@ enum {
 int watch_greatest(const float *logits, int32_t n, int k, int32_t *ids);
 
 /* compare_align_check() : of the settings, before models are loaded.
- * compare_align_open() : a contestant's own drafter, its controller and sequence; its name says so. */
+ * compare_align_open() : a way's own drafter, its controller and sequence; its name says so. */
 specrt_status compare_align_check(comparison *c, specrt_error *err);
-specrt_status compare_align_open(comparison *c, contestant *k, const alignment *a,
+specrt_status compare_align_open(comparison *c, compare_way *k, const alignment *a,
                                  specrt_error *err);
-void compare_align_close(contestant *k); /* after its decoder */
-void compare_align_begin(contestant *k, bool warm_up);
-void compare_align_end(const contestant *k, engine_controller_stats *out);
+void compare_align_close(compare_way *k); /* after its decoder */
+void compare_align_begin(compare_way *k, bool warm_up);
+void compare_align_end(const compare_way *k, engine_controller_stats *out);
 specrt_status compare_align_save(comparison *c, specrt_error *err);
-json_object *compare_align_json(const contestant *k); /* NULL: its drafter does not learn */
+json_object *compare_align_json(const compare_way *k); /* NULL: its drafter does not learn */
 json_object *compare_align_requests(const comparison *c);
 void compare_align_print(const comparison *c, int width);
 
-/* compare_decide() : fills in the verdict, of the contestants that draft, by specrt_advise(). Answers that
+/* compare_decide() : fills in the verdict, of the ways that draft, by specrt_advise(). Answers that
  * take no time give none, and a text that says so. */
 specrt_status compare_decide(comparison *c, specrt_error *err);
 void compare_free_verdict(compare_verdict *v);
@@ -236,8 +247,37 @@ void compare_advice(const comparison *c, FILE *f);
 char *compare_words(const comparison *c); /* the same as a text, owned; NULL: no memory */
 void compare_advice_json(const comparison *c, json_object *to);
 
+/* A figure of a way where it is told. */
+enum {
+    COLUMN_DRAFTS = 1,      /* plain decoding has none in tables */
+    COLUMN_COUNT = 2,       /* whole, on the page */
+    COLUMN_SPREAD = 4,      /* the table has the interval, too */
+    COLUMN_PAGE_SPREAD = 8, /* so has the page */
+    COLUMN_SHORT = 16       /* known with --short alone */
+};
+typedef struct compare_column {
+    const char *key;          /* in JSON; NULL: not there */
+    size_t at, interval;      /* of figures; interval 0: it has none */
+    double scale, scale_json; /* for people, and in JSON */
+    unsigned flags;
+    int digits, width;         /* width 0: not in the table */
+    const char *above, *below; /* the table's two lines of titles */
+    const char *page,
+        *times; /* titles in the page's first table and in that of times; NULL: not there */
+} compare_column;
+
+/* compare_columns() : [*n] in the order of tables.
+ * compare_column_value() : as it is; compare_column_shown() : for people, NaN where a way has none.
+ * compare_column_interval() : of 95%, of a column that has one */
+const compare_column *compare_columns(int *n);
+double compare_column_value(const compare_column *column, const figures *f);
+double compare_column_shown(const compare_column *column, int way, const figures *f);
+interval compare_column_interval(const compare_column *column, const figures *f);
+
 void compare_print_table(const comparison *c);
 void compare_print_json(const comparison *c);
+specrt_status compare_write_json(const comparison *c, const char *path, bool force,
+                                 specrt_error *err);
 specrt_status compare_write_report(const comparison *c, const char *path, bool force,
                                    specrt_error *err);
 

@@ -15,10 +15,10 @@ static double rate(const turn_sample *s) {
 }
 
 /* The figures that get intervals, over turns [n]. */
-enum { HEADLINES = 6 };
+enum { HEADLINES = 7 };
 typedef struct headline {
     double accept_length, accept_full, tokens_per_second, speedup_plain, speedup_full,
-        speedup_request;
+        speedup_request, speedup_short;
 } headline;
 
 static double accept_length(const turn_sample *samples, const int *turns, int n) {
@@ -47,9 +47,16 @@ static double request_seconds(const turn_sample *samples, const int *turns, int 
     return sum;
 }
 
+static double short_seconds(const turn_sample *samples, const int *turns, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += samples[turns[i]].times.prefill + samples[turns[i]].seconds_short;
+    return sum;
+}
+
 /* Over a domain's turns; -1: all. */
-static double domain_accept(const comparison *c, int entrant, int domain) {
-    const turn_sample *s = c->contestants[entrant].samples;
+static double domain_accept(const comparison *c, int way, int domain) {
+    const turn_sample *s = c->ways[way].samples;
     int64_t emitted = 0, cycles = 0;
     for (int i = 0; i < c->n_turns; i++) {
         if (domain >= 0 && s[i].domain != domain) continue;
@@ -59,25 +66,26 @@ static double domain_accept(const comparison *c, int entrant, int domain) {
     return cycles > 0 ? (double)emitted / (double)cycles : NAN;
 }
 
-retained compare_retained(const comparison *c, int entrant) {
-    retained r = {domain_accept(c, entrant, -1) / domain_accept(c, FULL, -1), NAN, 0, ""};
+retained compare_retained(const comparison *c, int way) {
+    retained r = {domain_accept(c, way, -1) / domain_accept(c, FULL, -1), NAN, 0, ""};
     for (int d = 0; d < c->n_domains; d++) {
-        double share = domain_accept(c, entrant, d) / domain_accept(c, FULL, d);
+        double share = domain_accept(c, way, d) / domain_accept(c, FULL, d);
         if (!isnan(share)) retained_add_task(&r, c->domains[d], share);
     }
     return r;
 }
 
-static headline headline_of(const comparison *c, int entrant, const int *turns, int n) {
-    const turn_sample *mine = c->contestants[entrant].samples, *full = c->contestants[FULL].samples;
+static headline headline_of(const comparison *c, int way, const int *turns, int n) {
+    const turn_sample *mine = c->ways[way].samples, *full = c->ways[FULL].samples,
+                      *plain = c->ways[PLAIN].samples;
     double length = accept_length(mine, turns, n), mean = speed(mine, turns, n);
     return (headline){length,
                       length / accept_length(full, turns, n),
                       mean,
-                      mean / speed(c->contestants[PLAIN].samples, turns, n),
+                      mean / speed(plain, turns, n),
                       mean / speed(full, turns, n),
-                      request_seconds(c->contestants[PLAIN].samples, turns, n, 1) /
-                          request_seconds(mine, turns, n, 1)};
+                      request_seconds(plain, turns, n, 1) / request_seconds(mine, turns, n, 1),
+                      short_seconds(plain, turns, n) / short_seconds(mine, turns, n)};
 }
 
 static interval interval_of(double *values) {
@@ -116,31 +124,33 @@ static int *room_for_draws(const int *starts, int n_prompts) {
     return n_prompts > 1 ? (int *)malloc((size_t)n_prompts * (size_t)most * sizeof(int)) : NULL;
 }
 
-static void resample(const comparison *c, int entrant, const int *turns, const int *starts,
+static void resample(const comparison *c, int way, const int *turns, const int *starts,
                      figures *out) {
     interval *const to[HEADLINES] = {&out->accept_length_ci,     &out->accept_full_ci,
                                      &out->tokens_per_second_ci, &out->speedup_plain_ci,
-                                     &out->speedup_full_ci,      &out->speedup_request_ci};
+                                     &out->speedup_full_ci,      &out->speedup_request_ci,
+                                     &out->speedup_short_ci};
     double values[HEADLINES][RESAMPLES];
     int n_prompts = (int)out->n_prompts, *drawn = room_for_draws(starts, n_prompts);
     for (int i = 0; i < HEADLINES; i++) *to[i] = (interval){NAN, NAN};
     if (!drawn) return;
     for (int r = 0; r < RESAMPLES; r++) {
         int n = draw_prompts(turns, starts, n_prompts, (uint64_t)c->options.common.seed, r, drawn);
-        headline h = headline_of(c, entrant, drawn, n);
+        headline h = headline_of(c, way, drawn, n);
         values[0][r] = h.accept_length;
         values[1][r] = h.accept_full;
         values[2][r] = h.tokens_per_second;
         values[3][r] = h.speedup_plain;
         values[4][r] = h.speedup_full;
         values[5][r] = h.speedup_request;
+        values[6][r] = h.speedup_short;
     }
     for (int i = 0; i < HEADLINES; i++) *to[i] = interval_of(values[i]);
     free(drawn);
 }
 
 specrt_ratio compare_ratio(const comparison *c, int a, double share, int b, double other_share) {
-    const turn_sample *mine = c->contestants[a].samples, *other = c->contestants[b].samples;
+    const turn_sample *mine = c->ways[a].samples, *other = c->ways[b].samples;
     int *turns = (int *)malloc(2 * ((size_t)c->n_turns + 1) * sizeof *turns), *drawn = NULL;
     int *starts = turns ? turns + c->n_turns : NULL, n_prompts = 0;
     specrt_ratio ratio = {NAN, NAN, NAN};
@@ -257,6 +267,7 @@ static void means_of(const turn_sample *sum, int n_turns, int num_steps, figures
     out->target = sum->times.target / cycles;
     out->verify = sum->times.verify / cycles;
     out->update = sum->times.update / cycles;
+    out->cycle = out->draft + out->head + out->target + out->verify + out->update;
     out->align = sum->times.align / cycles;
     out->prefill = sum->times.prefill / n_turns;
     acceptance_of(&sum->stats, num_steps, out->acceptance);
@@ -274,13 +285,13 @@ static double speed_with_prompt(const turn_sample *samples, const int *turns, in
     return sum / n;
 }
 
-double compare_span(const comparison *c, int entrant, int span) {
-    const span_sums *s = &c->contestants[entrant].watch.spans[span];
+double compare_span(const comparison *c, int way, int span) {
+    const span_sums *s = &c->ways[way].watch.spans[span];
     return ratio((double)s->n_emitted, (double)s->n_cycles);
 }
 
-void figures_of(const comparison *c, int entrant, int domain, figures *out) {
-    const turn_sample *samples = c->contestants[entrant].samples;
+void figures_of(const comparison *c, int way, int domain, figures *out) {
+    const turn_sample *samples = c->ways[way].samples;
     turn_sample sum = {0};
     int *turns = (int *)malloc(2 * ((size_t)c->n_turns + 1) * sizeof *turns), n = 0;
     int *starts = turns ? turns + c->n_turns : NULL; /* [n_turns + 1] at most */
@@ -291,7 +302,7 @@ void figures_of(const comparison *c, int entrant, int domain, figures *out) {
         add_sample(&sum, &samples[i]);
     }
     if (n) {
-        headline h = headline_of(c, entrant, turns, n);
+        headline h = headline_of(c, way, turns, n);
         means_of(&sum, n, compare_num_steps(c), out);
         out->accept_length = h.accept_length;
         out->accept_full = h.accept_full;
@@ -300,8 +311,12 @@ void figures_of(const comparison *c, int entrant, int domain, figures *out) {
         out->speedup_plain = h.speedup_plain;
         out->speedup_full = h.speedup_full;
         out->speedup_request = h.speedup_request;
+        out->speedup_short = h.speedup_short;
         out->n_prompts = group_turns(samples, turns, n, starts);
-        resample(c, entrant, turns, starts, out);
+        if (domain < 0) out->kept = compare_retained(c, way);
+        out->accept_worst = retained_by_task(&out->kept) ? out->kept.worst : NAN;
+        out->bytes_extra = (double)c->ways[way].bytes_extra;
+        resample(c, way, turns, starts, out);
     }
     free(turns);
 }

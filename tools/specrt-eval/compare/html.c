@@ -4,6 +4,7 @@
 #include <string.h>
 #include "compare.h"
 #include "base/html_plot.h"
+#include "base/error.h"
 #include "base/io.h"
 #include "base/text.h"
 
@@ -14,23 +15,11 @@ static void cell(FILE *f, double x, int digits) {
         fprintf(f, "<td>%.*f</td>", digits, x);
 }
 
-static void head_cells(FILE *f, const char *const *titles, int n) {
-    fputs("<div class=\"scroll\"><table><tr><th>policy</th>", f);
-    for (int i = 0; i < n; i++) fprintf(f, "<th>%s</th>", titles[i]);
-    fputs("</tr>\n", f);
-}
-
 static void count_cell(FILE *f, double x) {
     if (isnan(x))
         fputs("<td>-</td>", f);
     else
         fprintf(f, "<td>%s</td>", sl_text_count((uint64_t)(x + 0.5)));
-}
-
-static void begin_row(FILE *f, const comparison *c, int i) {
-    fputs("<tr><td><code>", f);
-    sl_html_text(f, c->contestants[i].name);
-    fputs("</code></td>", f);
 }
 
 static void interval_cell(FILE *f, const interval *x) {
@@ -40,34 +29,55 @@ static void interval_cell(FILE *f, const interval *x) {
         fprintf(f, "<td>%.2f to %.2f</td>", x->low, x->high);
 }
 
-static void main_table(FILE *f, const comparison *c) {
-    static const char *const titles[] = {"accept length", "95%",      "covered %", "rows",
-                                         "packed MB",     "tokens/s", "x plain",   "x full",
-                                         "x whole",       "95%",      "% of full", "worst task"};
-    fputs("<h2>Policies</h2>\n", f);
-    head_cells(f, titles, (int)(sizeof titles / sizeof *titles));
-    for (int i = 0; i < c->n_contestants; i++) {
-        figures x;
-        figures_of(c, i, -1, &x);
-        const interval none = {NAN, NAN};
-        fprintf(f, "<tr%s><td><code>", i == c->verdict.to_run ? " class=\"chosen\"" : "");
-        sl_html_text(f, c->contestants[i].name);
-        fputs("</code></td>", f);
-        cell(f, i == PLAIN ? NAN : x.accept_length, 2);
-        interval_cell(f, i == PLAIN ? &none : &x.accept_length_ci);
-        cell(f, 100 * x.coverage, 1);
-        count_cell(f, x.shortlist_rows);
-        cell(f, i == PLAIN ? NAN : (double)c->contestants[i].bytes_extra / 1e6, 2);
-        count_cell(f, x.tokens_per_second);
-        cell(f, x.speedup_plain, 2);
-        cell(f, i == PLAIN ? NAN : x.speedup_full, 2);
-        cell(f, x.speedup_request, 2);
-        interval_cell(f, i == PLAIN ? &none : &x.speedup_request_ci);
-        retained r = compare_retained(c, i);
-        cell(f, i == PLAIN ? NAN : 100 * r.mean, 1);
-        cell(f, i == PLAIN || !retained_by_task(&r) ? NAN : 100 * r.worst, 1);
-        fputs("</tr>\n", f);
+static void begin_row(FILE *f, const comparison *c, int i, bool marks) {
+    fprintf(f, "<tr%s><td>", marks && i == c->verdict.to_run ? " class=\"chosen\"" : "");
+    sl_html_code(f, c->ways[i].name);
+    fputs("</td>", f);
+}
+
+/* title_of() : in the page's first table, or in that of times; NULL: not there */
+static const char *title_of(const compare_column *column, bool times) {
+    return times ? column->times : column->page;
+}
+
+static void column_titles(FILE *f, bool times) {
+    int n;
+    const compare_column *columns = compare_columns(&n);
+    fputs("<div class=\"scroll\"><table><tr><th>policy</th>", f);
+    for (int k = 0; k < n; k++) {
+        const char *title = title_of(&columns[k], times);
+        if (title) fprintf(f, "<th>%s</th>", title);
+        if (title && (columns[k].flags & COLUMN_PAGE_SPREAD)) fputs("<th>95%</th>", f);
     }
+    fputs("</tr>\n", f);
+}
+
+static void column_row(FILE *f, const comparison *c, int i, bool times) {
+    int n;
+    const compare_column *columns = compare_columns(&n);
+    figures x;
+    figures_of(c, i, -1, &x);
+    begin_row(f, c, i, !times);
+    for (int k = 0; k < n; k++) {
+        const compare_column *column = &columns[k];
+        double value = compare_column_shown(column, i, &x);
+        if (!title_of(column, times)) continue;
+        if (column->flags & COLUMN_COUNT)
+            count_cell(f, value);
+        else
+            cell(f, value, column->digits);
+        if (!(column->flags & COLUMN_PAGE_SPREAD)) continue;
+        interval ends = {NAN, NAN};
+        if (i != PLAIN) ends = compare_column_interval(column, &x);
+        interval_cell(f, &ends);
+    }
+    fputs("</tr>\n", f);
+}
+
+static void main_table(FILE *f, const comparison *c) {
+    fputs("<h2>Policies</h2>\n", f);
+    column_titles(f, false);
+    for (int i = 0; i < c->n_ways; i++) column_row(f, c, i, false);
     fputs("</table></div>\n<p class=\"note\">Rows of the head are scored at each drafter pass; "
           "packed MB are what the policy holds beside it, at most. Speeds are means over turns, "
           "after the prompt; x plain and x full are their ratios to plain decoding's and to the "
@@ -81,23 +91,9 @@ static void main_table(FILE *f, const comparison *c) {
 }
 
 static void time_table(FILE *f, const comparison *c) {
-    static const char *const titles[] = {"draft",  "head",  "target", "verify",
-                                         "update", "cycle", "prompt"};
     fputs("<h2>Milliseconds of a cycle, and of a prompt</h2>\n", f);
-    head_cells(f, titles, (int)(sizeof titles / sizeof *titles));
-    for (int i = 0; i < c->n_contestants; i++) {
-        figures x;
-        figures_of(c, i, -1, &x);
-        begin_row(f, c, i);
-        cell(f, i == PLAIN ? NAN : x.draft * 1e3, 2);
-        cell(f, i == PLAIN ? NAN : x.head * 1e3, 2);
-        cell(f, x.target * 1e3, 2);
-        cell(f, x.verify * 1e3, 2);
-        cell(f, i == PLAIN ? NAN : x.update * 1e3, 2);
-        cell(f, (x.draft + x.head + x.target + x.verify + x.update) * 1e3, 2);
-        cell(f, x.prefill * 1e3, 1);
-        fputs("</tr>\n", f);
-    }
+    column_titles(f, true);
+    for (int i = 0; i < c->n_ways; i++) column_row(f, c, i, true);
     fputs(
         "</table></div>\n<p class=\"note\">draft: the drafter's layer; head: products with the "
         "shortlist rows, their ranking, the tree; target: its pass over the tree; verify: drawing; "
@@ -136,8 +132,8 @@ static void domain_table(FILE *f, const comparison *c, bool speed) {
         fputs("</th>", f);
     }
     fputs("</tr>\n", f);
-    for (int i = speed ? PLAIN : FULL; i < c->n_contestants; i++) {
-        begin_row(f, c, i);
+    for (int i = speed ? PLAIN : FULL; i < c->n_ways; i++) {
+        begin_row(f, c, i, false);
         for (int d = 0; d < c->n_domains; d++) {
             figures x;
             figures_of(c, i, d, &x);
@@ -163,10 +159,10 @@ static void list_table(FILE *f, const comparison *c) {
     for (int t = 0; t < WATCH_TOPS; t++) fprintf(f, "<th>best %d</th>", watch_top(t));
     for (int t = 0; t < WATCH_TOPS; t++) fprintf(f, "<th>%d beyond</th>", watch_top(t));
     fputs("</tr>\n", f);
-    for (int i = FULL; i < c->n_contestants; i++) {
+    for (int i = FULL; i < c->n_ways; i++) {
         figures x;
         figures_of(c, i, -1, &x);
-        begin_row(f, c, i);
+        begin_row(f, c, i, false);
         cell(f, 100 * x.mass, 2);
         for (int t = 0; t < WATCH_TOPS; t++) cell(f, 100 * x.recall[t], 1);
         for (int t = 0; t < WATCH_TOPS; t++) cell(f, 100 * x.recall_beyond[t], 1);
@@ -185,8 +181,8 @@ static void change_table(FILE *f, const comparison *c) {
           f);
     for (int s = 0; s < WATCH_SPANS; s++) fprintf(f, "<th>%s</th>", watch_span_name(s));
     fputs("</tr>\n", f);
-    for (int i = FULL; i < c->n_contestants; i++) {
-        begin_row(f, c, i);
+    for (int i = FULL; i < c->n_ways; i++) {
+        begin_row(f, c, i, false);
         for (int s = 0; s < WATCH_SPANS; s++) cell(f, compare_span(c, i, s), 2);
         fputs("</tr>\n", f);
     }
@@ -200,10 +196,10 @@ static void change_table(FILE *f, const comparison *c) {
 /* One dot a policy, on the line of its interval. */
 static void plot_points(FILE *f, const comparison *c, const char *title, const char *label,
                         double (*y)(const figures *), interval (*spread)(const figures *)) {
-    size_t n = (size_t)c->n_contestants;
+    size_t n = (size_t)c->n_ways;
     plot_series *series = (plot_series *)calloc(2 * n, sizeof *series);
     double(*at)[5] = (double(*)[5])calloc(n, sizeof *at); /* x, x; y; low, high */
-    for (int i = FULL, k = 0; series && at && i < c->n_contestants; i++, k++) {
+    for (int i = FULL, k = 0; series && at && i < c->n_ways; i++, k++) {
         figures x;
         figures_of(c, i, -1, &x);
         interval line = spread(&x);
@@ -211,15 +207,15 @@ static void plot_points(FILE *f, const comparison *c, const char *title, const c
         memcpy(at[i], values, sizeof values);
         series[2 * k] =
             (plot_series){NULL, at[i], at[i] + 3, 2, k % HTML_COLORS, k >= HTML_COLORS, false};
-        series[2 * k + 1] = (plot_series){
-            c->contestants[i].name, at[i], at[i] + 2, 1, k % HTML_COLORS, k >= HTML_COLORS, true};
+        series[2 * k + 1] = (plot_series){c->ways[i].name,  at[i], at[i] + 2, 1, k % HTML_COLORS,
+                                          k >= HTML_COLORS, true};
     }
     const plot p = {.title = title,
                     .caption = "Lines are 95% intervals.",
                     .x = {"shortlist rows", PLOT_LOG2, false, 0, 0},
                     .y = {label, PLOT_LINEAR, false, 0, 0},
                     .series = series,
-                    .n_series = 2 * (c->n_contestants - FULL)};
+                    .n_series = 2 * (c->n_ways - FULL)};
     if (series && at) sl_html_plot(f, &p);
     free(at);
     free(series);
@@ -239,19 +235,19 @@ static interval speedup_spread(const figures *x) {
 }
 
 static void plot_acceptance(FILE *f, const comparison *c) {
-    size_t n = (size_t)c->n_contestants;
+    size_t n = (size_t)c->n_ways;
     plot_series *series = (plot_series *)calloc(n, sizeof *series);
     double(*y)[COMPARE_POSITIONS] = (double(*)[COMPARE_POSITIONS])calloc(n, sizeof *y);
     double x[COMPARE_POSITIONS];
     for (int k = 0; k < COMPARE_POSITIONS; k++) x[k] = k + 1;
-    for (int i = FULL; series && y && i < c->n_contestants; i++) {
+    for (int i = FULL; series && y && i < c->n_ways; i++) {
         figures g;
         figures_of(c, i, -1, &g);
         int seen = 0;
         while (seen < COMPARE_POSITIONS && !isnan(g.acceptance[seen])) seen++;
         for (int k = 0; k < seen; k++) y[i][k] = g.acceptance[k];
         series[i - FULL] =
-            (plot_series){c->contestants[i].name,  x,   y[i], seen, (i - FULL) % HTML_COLORS,
+            (plot_series){c->ways[i].name,         x,   y[i], seen, (i - FULL) % HTML_COLORS,
                           i - FULL >= HTML_COLORS, true};
     }
     const plot p = {.title = "Acceptance by position",
@@ -259,7 +255,7 @@ static void plot_acceptance(FILE *f, const comparison *c) {
                     .x = {"position in the draft", PLOT_WHOLE, false, 0, 0},
                     .y = {"accepted", PLOT_LINEAR, true, 0, 1},
                     .series = series,
-                    .n_series = c->n_contestants - FULL};
+                    .n_series = c->n_ways - FULL};
     if (series && y) sl_html_plot(f, &p);
     free(y);
     free(series);
@@ -268,10 +264,10 @@ static void plot_acceptance(FILE *f, const comparison *c) {
 static void plot_phases(FILE *f, const comparison *c) {
     static const char *const parts[] = {"draft", "head", "target", "verify", "update"};
     enum { N_PARTS = 5 };
-    size_t n = (size_t)c->n_contestants;
+    size_t n = (size_t)c->n_ways;
     double *values = (double *)malloc(N_PARTS * n * sizeof *values);
     const char **labels = (const char **)malloc(n * sizeof *labels);
-    for (int i = 0; values && labels && i < c->n_contestants; i++) {
+    for (int i = 0; values && labels && i < c->n_ways; i++) {
         figures x;
         figures_of(c, i, -1, &x);
         double per = 1e3 / (i == PLAIN ? 1 : x.accept_length);
@@ -279,7 +275,7 @@ static void plot_phases(FILE *f, const comparison *c) {
                                         i == PLAIN ? 0 : x.head * per, x.target * per,
                                         x.verify * per, i == PLAIN ? 0 : x.update * per};
         for (int k = 0; k < N_PARTS; k++) values[N_PARTS * i + k] = phases[k];
-        labels[i] = c->contestants[i].name;
+        labels[i] = c->ways[i].name;
     }
     const bars b = {.title = "Timeline of a token",
                     .caption = "A cycle's phases one after another, by the tokens that it emits; "
@@ -288,7 +284,7 @@ static void plot_phases(FILE *f, const comparison *c) {
                     .labels = labels,
                     .parts = parts,
                     .values = values,
-                    .n_bars = c->n_contestants,
+                    .n_bars = c->n_ways,
                     .n_parts = N_PARTS};
     if (values && labels) sl_html_bars(f, &b);
     free(values);
@@ -298,15 +294,14 @@ static void plot_phases(FILE *f, const comparison *c) {
 /* What presets and bare names stand for. */
 static void name_policies(FILE *f, const comparison *c) {
     const char *before = "<p class=\"note\">";
-    for (int i = FULL; i < c->n_contestants; i++) {
-        const contestant *k = &c->contestants[i];
+    for (int i = FULL; i < c->n_ways; i++) {
+        const compare_way *k = &c->ways[i];
         const char *text = k->policy ? specrt_policy_get_info(k->policy)->text : k->name;
         if (strcmp(text, k->name) == 0) continue;
         fputs(before, f);
         sl_html_text(f, k->name);
-        fputs(" is <code>", f);
-        sl_html_text(f, text);
-        fputs("</code>", f);
+        fputs(" is ", f);
+        sl_html_code(f, text);
         before = "; ";
     }
     if (*before == ';') fputs(".</p>\n", f);

@@ -7,7 +7,6 @@
 #include <string.h>
 #include "compare.h"
 #include "base/error.h"
-#include "base/io.h"
 #include "base/json.h"
 #include "base/text.h"
 
@@ -77,7 +76,7 @@ static void descend(const retry *r, const specrt_draft *draft, size_t position,
 }
 
 /* Whether the target draws the token at a place again, fed the cycles of an answer. */
-static bool repeats(retry *r, const contestant *k, size_t place) {
+static bool repeats(retry *r, const compare_way *k, size_t place) {
     const id_list *answer = &k->result.tokens;
     const decoder_cycle *cycles;
     const int32_t n_cycles = decoder_cycles(k->decoder, &cycles);
@@ -97,10 +96,10 @@ static bool repeats(retry *r, const contestant *k, size_t place) {
     return n > place;
 }
 
-static specrt_status look_into(comparison *c, const contestant *k, const id_list *ids, split *out,
+static specrt_status look_into(comparison *c, const compare_way *k, const id_list *ids, split *out,
                                specrt_error *err) {
     const specrt_sampling sampling = eval_sampling(&c->options, c->prompt, c->turn);
-    const id_list *expected = &c->contestants[PLAIN].result.tokens, *found = &k->result.tokens;
+    const id_list *expected = &c->ways[PLAIN].result.tokens, *found = &k->result.tokens;
     const size_t place = (size_t)out->token;
     retry r = {.text = k->sequence ? k->sequence : c->models.sequences[0],
                .ids = ids,
@@ -120,28 +119,26 @@ static specrt_status look_into(comparison *c, const contestant *k, const id_list
     return status;
 }
 
-static specrt_status add_split(comparison *c, contestant *k, const id_list *ids, size_t place,
+static specrt_status add_split(comparison *c, compare_way *k, const id_list *ids, size_t place,
                                bool *explained, specrt_error *err) {
     split *grown = (split *)realloc(c->splits, (size_t)(c->n_splits + 1) * sizeof *grown);
     if (!grown) return sl_error_no_memory_for(err, "the comparison");
     c->splits = grown;
     split *s = &grown[c->n_splits++];
-    *s = (split){.contestant = (int)(k - c->contestants),
-                 .prompt = c->prompt,
-                 .turn = c->turn,
-                 .token = (int)place};
+    *s = (split){
+        .way = (int)(k - c->ways), .prompt = c->prompt, .turn = c->turn, .token = (int)place};
     TRY(look_into(c, k, ids, s, err));
     *explained = s->repeated;
     return SPECRT_STATUS_OK;
 }
 
 bool compare_is_answered(const comparison *c) {
-    return c->contestants[PLAIN].result.tokens.n > 1 || c->options.max_tokens == 1;
+    return c->ways[PLAIN].result.tokens.n > 1 || c->options.max_tokens == 1;
 }
 
-specrt_status compare_check(comparison *c, contestant *k, const id_list *ids, const char *domain,
+specrt_status compare_check(comparison *c, compare_way *k, const id_list *ids, const char *domain,
                             specrt_error *err) {
-    const id_list *expected = &c->contestants[PLAIN].result.tokens, *found = &k->result.tokens;
+    const id_list *expected = &c->ways[PLAIN].result.tokens, *found = &k->result.tokens;
     size_t n = expected->n < found->n ? expected->n : found->n, i = 0;
     bool explained = false;
     if (c->options.sampled_drafts) return SPECRT_STATUS_OK;
@@ -166,13 +163,13 @@ const char *compare_outcome(const comparison *c) {
 }
 
 void compare_print_splits(const comparison *c) {
-    for (int i = FULL; i < c->n_contestants && !c->models.info->is_exact; i++)
-        printf("%s: same as plain in %d of %d turns\n", c->contestants[i].name,
-               c->contestants[i].n_same, c->n_turns);
+    for (int i = FULL; i < c->n_ways && !c->models.info->is_exact; i++)
+        printf("%s: same as plain in %d of %d turns\n", c->ways[i].name, c->ways[i].n_same,
+               c->n_turns);
     for (int i = 0; i < c->n_splits; i++) {
         const split *s = &c->splits[i];
         printf("%s, prompt %d, token %d: plain decoding had the two %.3g apart; %s\n",
-               c->contestants[s->contestant].name, s->prompt + 1, s->token + 1, s->margin,
+               c->ways[s->way].name, s->prompt + 1, s->token + 1, s->margin,
                s->repeated ? "fed the same passes, the target alone says it too"
                            : "the target does NOT repeat it");
     }
@@ -183,7 +180,7 @@ json_object *compare_splits_json(const comparison *c) {
     for (int i = 0; i < c->n_splits; i++) {
         const split *s = &c->splits[i];
         json_object *o = json_object_new_object();
-        sl_json_put(o, "policy", sl_json_text(c->contestants[s->contestant].name));
+        sl_json_put(o, "policy", sl_json_text(c->ways[s->way].name));
         sl_json_put(o, "prompt", sl_json_whole((uint64_t)s->prompt));
         sl_json_put(o, "turn", sl_json_whole((uint64_t)s->turn));
         sl_json_put(o, "token", sl_json_whole((uint64_t)s->token));

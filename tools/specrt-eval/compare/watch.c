@@ -58,7 +58,7 @@ static void add_position(list_sums *sums, const specrt_session *s, const float *
 
 /* Times are known once the cycle is over, so each call looks at the one before. */
 static void add_event(cycle_watch *w) {
-    const contestant *k = w->k;
+    const compare_way *k = w->k;
     specrt_session_stats stats;
     specrt_session_get_stats(decoder_session(k->decoder), &stats);
     double update = decoder_get_times(k->decoder)->update;
@@ -94,8 +94,8 @@ void watch_add_cycle(cycle_watch *w, int32_t n_emitted) {
 void watch_change(comparison *c) {
     c->n_changes++;
     c->since = 0;
-    for (int i = FULL; i < c->n_contestants; i++) {
-        cycle_watch *w = &c->contestants[i].watch;
+    for (int i = FULL; i < c->n_ways; i++) {
+        cycle_watch *w = &c->ways[i].watch;
         int64_t n = 0;
         for (size_t k = w->n_lengths; k > 0 && n + w->lengths[k - 1] <= WATCH_BEFORE; k--) {
             n += w->lengths[k - 1];
@@ -123,7 +123,7 @@ static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdic
                      sl_tokenizer_n_vocab(m->tok), i);
 }
 
-void watch_begin(comparison *c, contestant *k) {
+void watch_begin(comparison *c, compare_way *k) {
     cycle_watch *w = &k->watch;
     if (!k->policy) return;
     w->c = c;
@@ -135,7 +135,7 @@ void watch_begin(comparison *c, contestant *k) {
     decoder_watch(k->decoder, see_cycle, w);
 }
 
-void watch_end(contestant *k, turn_sample *out) {
+void watch_end(compare_way *k, turn_sample *out) {
     if (!k->policy) return;
     if (k->watch.n_events >= 0) add_event(&k->watch);
     out->lists = k->watch.lists;

@@ -144,18 +144,18 @@ static specrt_status add_trees(plan *p, int policy, double rows, specrt_error *e
     return SPECRT_STATUS_OK;
 }
 
-static const plan_choice *best_of_policy(const plan *p, int policy, bool chain) {
-    for (int i = 0; i < p->n_choices; i++)
-        if (p->choices[i].policy == policy && (p->choices[i].shape.topk == 1) == chain)
-            return &p->choices[i];
+static const plan_way *best_of_policy(const plan *p, int policy, bool chain) {
+    for (int i = 0; i < p->n_ways; i++)
+        if (p->ways[i].policy == policy && (p->ways[i].shape.topk == 1) == chain)
+            return &p->ways[i];
     return NULL;
 }
 
 /* Whether others' trees deserve a trial: not where those of the policy with the fastest chain stay far
  * behind it. */
 static bool trees_matter(const plan *p, int policy) {
-    const plan_choice *chain = best_of_policy(p, policy, true);
-    const plan_choice *tree = best_of_policy(p, policy, false);
+    const plan_way *chain = best_of_policy(p, policy, true);
+    const plan_way *tree = best_of_policy(p, policy, false);
     return !chain || (tree && tree->speed > 0.9 * chain->speed);
 }
 
@@ -177,8 +177,8 @@ static specrt_status run_all(plan *p, specrt_error *err) {
         if (!plan_add_run(p, i, 0, err)) return err->status;
     TRY(plan_decode(p, 0, true, "chains", err));
     TRY(plan_decide(p, err));
-    for (int i = p->n_choices - 1; i >= 0; i--)
-        if (p->choices[i].policy >= 0) fastest = p->choices[i].policy;
+    for (int i = p->n_ways - 1; i >= 0; i--)
+        if (p->ways[i].policy >= 0) fastest = p->ways[i].policy;
     if (fastest >= 0) TRY(run_trees(p, fastest, -1, err));
     if (trees_matter(p, fastest))
         TRY(run_trees(p, -1, fastest, err));
@@ -234,7 +234,7 @@ static void close_plan(plan *p) {
     plan_free_runs(p);
     for (int i = 0; i < p->n_policies; i++) specrt_policy_close(p->policies[i].policy);
     for (int i = 0; p->prompts && i < p->asked.n; i++) free(p->prompts[i].ids);
-    free(p->policies), free(p->prompts), free((void *)p->tasks), free(p->plain), free(p->choices);
+    free(p->policies), free(p->prompts), free((void *)p->tasks), free(p->plain), free(p->ways);
     sl_prompts_free(&p->asked);
     chat_free(p->chat);
     models_close(&p->models);

@@ -2,7 +2,7 @@
  *
  *     a sequence's passes, timed -> specrt_costs, monotone curves
  *     plan_run (a policy decodes, each cycle's tree is looked at) -> tokens a cycle of many shapes
- *     both -> plan_choice: tokens per second of a policy and shape, with an interval */
+ *     both -> plan_way: tokens per second of a policy and shape, with an interval */
 #ifndef SPECRT_EVAL_PLAN_H
 #define SPECRT_EVAL_PLAN_H
 
@@ -16,20 +16,16 @@
 
 enum { PLAN_SHAPES = 48 };
 
-typedef struct plan_shape {
-    int32_t num_steps, topk, num_draft_tokens;
-} plan_shape;
-
 /* plan_shapes() : those that one run of the widest tree tells about, the run's own the last.
  *   width : index of specrt_costs_width()
  *   most  : bounds; 0: none  @return how many. */
-int plan_shapes(int width, const plan_shape *most, plan_shape out[PLAN_SHAPES]);
+int plan_shapes(int width, const specrt_tree_params *most, specrt_tree_params out[PLAN_SHAPES]);
 specrt_status plan_no_tree(specrt_error *err); /* the options leave none */
 
 /* plan_tree_tokens() : what a cycle would have emitted under a shape with fewer levels or nodes than the
  * draft's: nodes rank by log-probability, so that a smaller tree is a prefix of the ranking. */
 int plan_tree_tokens(const specrt_draft *draft, const specrt_verdict *verdict,
-                     const plan_shape *shape);
+                     const specrt_tree_params *shape);
 
 /* Cycles of a shorter chain in those of a longer one. */
 typedef struct plan_tally {
@@ -53,15 +49,15 @@ typedef struct plan_run {
     int policy; /* of the plan's */
     int width;
     int n_shapes;
-    plan_shape shapes[PLAN_SHAPES];
+    specrt_tree_params shapes[PLAN_SHAPES];
     decoder *decoder;
     plan_turn *turns; /* [n_prompts] */
     plan_turn *turn;  /* at hand */
 } plan_run;
 
-typedef struct plan_choice {
+typedef struct plan_way {
     int policy; /* -1: plain decoding */
-    plan_shape shape;
+    specrt_tree_params shape;
     double accept_length, accept_half; /* half of the 95% interval */
     double cycle;                      /* seconds */
     double rows;
@@ -70,7 +66,7 @@ typedef struct plan_choice {
     retained kept;           /* of the full vocabulary's accept length */
     double speed, low, high; /* tokens per second, over all prompts */
     double measured, cycle_found, accept_found; /* by --check; NAN: not checked */
-} plan_choice;
+} plan_way;
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
@@ -101,10 +97,10 @@ typedef struct plan {
     plan_turn *plain; /* [n_prompts] */
     plan_run *runs;
     int n_runs;
-    plan_choice *choices; /* [n_choices] best first; plain is among them */
-    int n_choices;
-    plan_choice best, plain_choice, full_choice; /* full_choice.policy -1: it did not run */
-    int chosen;                                  /* of the choices that draft; -1: no verdict */
+    plan_way *ways; /* [n_ways] best first; plain is among them */
+    int n_ways;
+    plan_way best, plain_way, full_way; /* full_way.policy -1: it did not run */
+    int chosen;                         /* of the ways that draft; -1: no verdict */
     specrt_plain plain_request;
     specrt_advice advice;
     char advice_text[640];
@@ -114,36 +110,33 @@ typedef struct plan {
 
 double plan_cycle_midmean(const plan_turn *turns, int n); /* over prompts, seconds */
 
-/* plan_predict() : a run's shape on this machine. */
-plan_choice plan_predict(const plan *p, const plan_run *run, int shape);
-
-/* plan_choose_from_curves() : times and speed of a choice whose accept length and rows are given. */
-void plan_choose_from_curves(const plan *p, int width, plan_choice *c);
+/* plan_choose_from_curves() : times and speed of a way whose accept length and rows are given. */
+void plan_choose_from_curves(const plan *p, int width, plan_way *c);
 
 /* plan_all_rows() : of the head.
  * plan_head_share() : of a cycle by the curves, the head's share where so many rows are scored.
  * plan_small_head() : the most rows whose share is at most PLAN_SMALL_SHARE: fewer gain nothing. */
 #define PLAN_SMALL_SHARE 0.02
 double plan_all_rows(const plan *p);
-double plan_head_share(const plan *p, const plan_choice *c, double rows);
-double plan_small_head(const plan *p, const plan_choice *c);
+double plan_head_share(const plan *p, const plan_way *c, double rows);
+double plan_small_head(const plan *p, const plan_way *c);
 
 /* plan_bound() : the most tokens per second that any shape of a width may reach, every draft
  * accepted. */
 double plan_bound(const plan *p, int width, double rows);
 
-/* plan_decide() : choices from runs, best first. */
+/* plan_decide() : ways from runs, best first. */
 specrt_status plan_decide(plan *p, specrt_error *err);
 
-/* plan_rank() : the best choice, plain decoding and the full vocabulary's. */
+/* plan_rank() : the best way, plain decoding and the full vocabulary's. */
 void plan_rank(plan *p);
 
 /* plan_first_tokens() : tokens that the first pass of a draft reads. That is what was emitted; where the
  * drafter keeps a chain, the root alone, and the last token before the root where the chain was accepted
  * whole. */
-double plan_first_tokens(const specrt_costs *c, const plan_shape *s, double emitted);
+double plan_first_tokens(const specrt_costs *c, const specrt_tree_params *s, double emitted);
 
-/* plan_rank_curves() : the same where choices came from a trace; plain decoding by the target's curve. */
+/* plan_rank_curves() : the same where ways came from a trace; plain decoding by the target's curve. */
 void plan_rank_curves(plan *p);
 
 /* plan_for_auto() : names in the costs the policy that is fastest by the curves alone, which is all that
@@ -157,17 +150,17 @@ specrt_status plan_check_shapes(const plan *p, specrt_error *err);
  * plan_ratio() : the speed of a over whole requests to that of b. */
 enum { PLAN_NAME = 320 };
 double plan_prompt_seconds(const plan *p, const plan_turn *turns);
-specrt_ratio plan_ratio(const plan *p, const plan_choice *a, const plan_choice *b);
+specrt_ratio plan_ratio(const plan *p, const plan_way *a, const plan_way *b);
 
-/* plan_recommend() : of ranked choices the one to draft with, and the verdict in words. */
+/* plan_recommend() : of ranked ways the one to draft with, and the verdict in words. */
 specrt_status plan_recommend(plan *p, specrt_error *err);
 
-/* plan_at_worst() : a choice with speed and interval in its worst task.
+/* plan_at_worst() : a way with speed and interval in its worst task.
  * plan_by_task() : whether prompts name two tasks or more. */
-plan_choice plan_at_worst(const plan_choice *c);
+plan_way plan_at_worst(const plan_way *c);
 bool plan_by_task(const plan *p);
 
-const char *plan_name(const plan *p, const plan_choice *c);
+const char *plan_name(const plan *p, const plan_way *c);
 void plan_advice(const plan *p, FILE *f); /* the recommendation in plain words */
 
 void plan_print_table(const plan *p);

@@ -10,10 +10,10 @@
 
 /* Choices that the figures cannot tell from the recommended one. */
 static void put_rivals(FILE *f, const plan *p) {
-    const plan_choice *chosen = &p->choices[p->chosen];
+    const plan_way *chosen = &p->ways[p->chosen];
     const char *before = "As fast within the error: ";
-    for (int i = 0, n = 0; i < p->n_choices && n < 4; i++) {
-        const plan_choice *c = &p->choices[i];
+    for (int i = 0, n = 0; i < p->n_ways && n < 4; i++) {
+        const plan_way *c = &p->ways[i];
         if (!c->ties || c->policy == chosen->policy) continue;
         fprintf(f, "%s%s", before, plan_name(p, c));
         before = ", ";
@@ -22,7 +22,7 @@ static void put_rivals(FILE *f, const plan *p) {
     if (before[0] == ',') fprintf(f, "; %s scores the fewest rows.\n", plan_name(p, chosen));
 }
 
-static void put_retained(FILE *f, const plan *p, const plan_choice *chosen) {
+static void put_retained(FILE *f, const plan *p, const plan_way *chosen) {
     if (!plan_by_task(p))
         fputs(RETAINED_BY_MEAN "\n", f);
     else
@@ -34,14 +34,14 @@ static void put_retained(FILE *f, const plan *p, const plan_choice *chosen) {
 
 /* Beside the full vocabulary's best shape; value NaN: it is that, or did not run. */
 static specrt_ratio pruned_of(const plan *p) {
-    plan_choice chosen = plan_at_worst(&p->choices[p->chosen]);
-    if (p->full_choice.policy < 0 || chosen.policy == p->full_choice.policy)
+    plan_way chosen = plan_at_worst(&p->ways[p->chosen]);
+    if (p->full_way.policy < 0 || chosen.policy == p->full_way.policy)
         return (specrt_ratio){NAN, NAN, NAN};
-    return plan_ratio(p, &chosen, &p->full_choice);
+    return plan_ratio(p, &chosen, &p->full_way);
 }
 
 /* Of the chosen draft's cycle. */
-static void put_head(FILE *f, const plan *p, const plan_choice *drafted) {
+static void put_head(FILE *f, const plan *p, const plan_way *drafted) {
     double all = plan_all_rows(p), small = plan_small_head(p, drafted);
     fprintf(f, "Scoring all %.0f rows takes %.0f%% of a cycle", all,
             100 * plan_head_share(p, drafted, all));
@@ -56,7 +56,7 @@ static void put_head(FILE *f, const plan *p, const plan_choice *drafted) {
 void plan_advice(const plan *p, FILE *f) {
     fprintf(f, "%s\n", p->advice_text);
     if (p->chosen < 0) return;
-    const plan_choice *chosen = &p->choices[p->chosen];
+    const plan_way *chosen = &p->ways[p->chosen];
     put_retained(f, p, chosen);
     specrt_ratio pruned = pruned_of(p);
     retained_put_speed(f, &pruned);
@@ -109,11 +109,11 @@ static void print_retained(const retained *r) {
 }
 
 /* Over whole requests, beside plain decoding. */
-static double request_ratio(const plan *p, const plan_choice *c) {
-    return plan_ratio(p, c, &p->plain_choice).value;
+static double request_ratio(const plan *p, const plan_way *c) {
+    return plan_ratio(p, c, &p->plain_way).value;
 }
 
-static void print_choice(const plan *p, const plan_choice *c, int width) {
+static void print_way(const plan *p, const plan_way *c, int width) {
     printf("%-*s", width, plan_name(p, c));
     if (c->policy < 0)
         printf(" %5s %5s %6s %7s %7s", "", "", "", "", "");
@@ -125,7 +125,7 @@ static void print_choice(const plan *p, const plan_choice *c, int width) {
         printf(" %13s", "-");
     else
         printf(" %6.0f-%-6.0f", c->low, c->high);
-    printf(" %7.2f %7.2f", c->speed / p->plain_choice.speed, request_ratio(p, c));
+    printf(" %7.2f %7.2f", c->speed / p->plain_way.speed, request_ratio(p, c));
     print_retained(&c->kept);
     if (!isnan(c->measured))
         printf(" %8.0f %7.2f %6.1f%%", c->measured, c->accept_found,
@@ -142,7 +142,7 @@ void plan_print_table(const plan *p) {
            "whole %% of "
            "full  worst%s\n",
            (int)width, "policy", p->n_check ? "    found  accept  error" : "");
-    for (int i = 0; i < p->n_choices; i++) print_choice(p, &p->choices[i], (int)width);
+    for (int i = 0; i < p->n_ways; i++) print_way(p, &p->ways[i], (int)width);
     printf(p->traces.n ? "\nreplayed; %.0f s" : "\n%.0f s", p->seconds);
     if (p->n_prompts) printf(", %d prompts", p->n_prompts);
     if (p->n_skipped)
@@ -192,7 +192,7 @@ static json_object *json_costs(const specrt_costs *k) {
     return o;
 }
 
-static json_object *json_choice(const plan *p, const plan_choice *c) {
+static json_object *json_way(const plan *p, const plan_way *c) {
     json_object *o = json_object_new_object();
     bool plain = c->policy < 0, by_task = retained_by_task(&c->kept);
     sl_json_put(o, "policy", sl_json_text(plan_name(p, c)));
@@ -210,7 +210,7 @@ static json_object *json_choice(const plan *p, const plan_choice *c) {
     sl_json_put(o, "cycle_ms", sl_json_real(1e3 * c->cycle));
     sl_json_put(o, "tokens_per_second", sl_json_real(c->speed));
     sl_json_put(o, "ci95", sl_json_range(c->low, c->high));
-    sl_json_put(o, "speedup_plain", sl_json_real(c->speed / p->plain_choice.speed));
+    sl_json_put(o, "speedup_plain", sl_json_real(c->speed / p->plain_way.speed));
     sl_json_put(o, "speedup_request", sl_json_real(request_ratio(p, c)));
     sl_json_put(o, "measured_tokens_per_second", sl_json_real(c->measured));
     sl_json_put(o, "measured_accept_length", sl_json_real(c->accept_found));
@@ -235,15 +235,14 @@ static json_object *json_words(const plan *p) {
 }
 
 static void put_advice(json_object *o, const plan *p) {
-    const plan_choice *chosen = p->chosen < 0 ? NULL : &p->choices[p->chosen];
+    const plan_way *chosen = p->chosen < 0 ? NULL : &p->ways[p->chosen];
     const specrt_ratio none = {NAN, NAN, NAN};
-    plan_choice worst = chosen ? plan_at_worst(chosen) : p->plain_choice;
-    specrt_ratio plain = chosen ? plan_ratio(p, &worst, &p->plain_choice) : none;
+    plan_way worst = chosen ? plan_at_worst(chosen) : p->plain_way;
+    specrt_ratio plain = chosen ? plan_ratio(p, &worst, &p->plain_way) : none;
     specrt_ratio pruned = chosen ? pruned_of(p) : none;
     bool drafts = chosen && p->advice.outcome != SPECRT_OUTCOME_SLOWER;
-    sl_json_put(o, "recommended",
-                chosen ? json_choice(p, drafts ? chosen : &p->plain_choice) : NULL);
-    sl_json_put(o, "recommended_policy", chosen ? json_choice(p, chosen) : NULL);
+    sl_json_put(o, "recommended", chosen ? json_way(p, drafts ? chosen : &p->plain_way) : NULL);
+    sl_json_put(o, "recommended_policy", chosen ? json_way(p, chosen) : NULL);
     sl_json_put(o, "recommended_by", sl_json_text(plan_by_task(p) ? "worst_domain" : "mean"));
     sl_json_put(o, "outcome", json_outcome(&plain));
     sl_json_put(o, "pruning_outcome", json_outcome(&pruned));
@@ -254,7 +253,7 @@ static void put_advice(json_object *o, const plan *p) {
 }
 
 void plan_print_json(const plan *p) {
-    json_object *o = json_object_new_object(), *choices = json_object_new_array();
+    json_object *o = json_object_new_object(), *ways = json_object_new_array();
     sl_json_put(o, "target", sl_json_base_name(p->options.target));
     sl_json_put(o, "drafter", sl_json_base_name(p->options.draft));
     sl_json_put(o, "threads", sl_json_whole((uint64_t)p->options.common.threads));
@@ -265,9 +264,8 @@ void plan_print_json(const plan *p) {
     sl_json_put(o, "seconds", sl_json_real(p->seconds));
     sl_json_put(o, "costs", json_costs(&p->costs));
     put_advice(o, p);
-    for (int i = 0; i < p->n_choices; i++)
-        json_object_array_add(choices, json_choice(p, &p->choices[i]));
-    sl_json_put(o, "choices", choices);
+    for (int i = 0; i < p->n_ways; i++) json_object_array_add(ways, json_way(p, &p->ways[i]));
+    sl_json_put(o, "choices", ways);
     sl_json_put(o, "runs_skipped", sl_json_whole((uint64_t)p->n_skipped));
     sl_json_print(o);
 }

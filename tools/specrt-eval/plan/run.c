@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/io.h"
 #include "run.h"
 #include "base/error.h"
 #include "base/progress.h"
@@ -20,7 +19,7 @@ static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdic
     (void)logits;
     plan_turn *t = run->turn;
     for (int s = 0; s < run->n_shapes; s++) {
-        const plan_shape *shape = &run->shapes[s];
+        const specrt_tree_params *shape = &run->shapes[s];
         if (shape->topk == 1) {
             plan_tally_chain(&t->tally[s], draft->n - 1, chain_accepted(draft, verdict),
                              shape->num_steps);
@@ -33,7 +32,7 @@ static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdic
 
 static specrt_status open_run(plan *p, plan_run *run, specrt_error *err) {
     eval_options o = p->options;
-    const plan_shape *s = &run->shapes[run->n_shapes - 1];
+    const specrt_tree_params *s = &run->shapes[run->n_shapes - 1];
     o.num_steps = s->num_steps;
     o.topk = s->topk;
     o.num_draft_tokens = s->num_draft_tokens;
@@ -44,21 +43,21 @@ static specrt_status open_run(plan *p, plan_run *run, specrt_error *err) {
                           &params, &run->decoder, err);
 }
 
-static plan_shape asked(const plan *p) {
-    return (plan_shape){(int32_t)p->options.num_steps, (int32_t)p->options.topk,
-                        (int32_t)p->options.num_draft_tokens};
+static specrt_tree_params asked(const plan *p) {
+    return (specrt_tree_params){(int32_t)p->options.num_steps, (int32_t)p->options.topk,
+                                (int32_t)p->options.num_draft_tokens};
 }
 
 specrt_status plan_check_shapes(const plan *p, specrt_error *err) {
-    const plan_shape most = asked(p);
-    plan_shape shapes[PLAN_SHAPES];
+    const specrt_tree_params most = asked(p);
+    specrt_tree_params shapes[PLAN_SHAPES];
     int n = 0;
     for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) n += plan_shapes(w, &most, shapes);
     return n > 0 ? SPECRT_STATUS_OK : plan_no_tree(err);
 }
 
 plan_run *plan_add_run(plan *p, int policy, int width, specrt_error *err) {
-    const plan_shape most = asked(p);
+    const specrt_tree_params most = asked(p);
     plan_run *grown = (plan_run *)realloc(p->runs, (size_t)(p->n_runs + 1) * sizeof *grown);
     if (!grown) return sl_error_no_memory_for(err, "a plan"), NULL;
     p->runs = grown;
@@ -141,7 +140,7 @@ specrt_status plan_decode(plan *p, int first, bool plain_too, const char *phase,
 
 /* ---- checking ---- */
 
-static void take_found(const plan *p, plan_choice *c, const plan_turn *turns, int shape) {
+static void take_found(const plan *p, plan_way *c, const plan_turn *turns, int shape) {
     double cycles = 0, tokens = 0;
     for (int i = 0; i < p->n_prompts; i++) {
         const plan_turn *t = &turns[i];
@@ -153,7 +152,7 @@ static void take_found(const plan *p, plan_choice *c, const plan_turn *turns, in
     c->measured = c->accept_found / c->cycle_found;
 }
 
-static specrt_status add_exact_run(plan *p, const plan_choice *c, specrt_error *err) {
+static specrt_status add_exact_run(plan *p, const plan_way *c, specrt_error *err) {
     plan_run *grown = (plan_run *)realloc(p->runs, (size_t)(p->n_runs + 1) * sizeof *grown);
     if (!grown) return sl_error_no_memory_for(err, "a plan");
     p->runs = grown;
@@ -163,15 +162,15 @@ static specrt_status add_exact_run(plan *p, const plan_choice *c, specrt_error *
 }
 
 specrt_status plan_check(plan *p, specrt_error *err) {
-    int first = p->n_runs, n = p->n_choices < p->n_check ? p->n_choices : (int)p->n_check;
+    int first = p->n_runs, n = p->n_ways < p->n_check ? p->n_ways : (int)p->n_check;
     specrt_status status = SPECRT_STATUS_OK;
     for (int i = 0; status == SPECRT_STATUS_OK && i < n; i++)
-        if (p->choices[i].policy >= 0) status = add_exact_run(p, &p->choices[i], err);
+        if (p->ways[i].policy >= 0) status = add_exact_run(p, &p->ways[i], err);
     if (status == SPECRT_STATUS_OK) status = plan_decode(p, first, true, "check", err);
-    for (int i = 0, k = first; status == SPECRT_STATUS_OK && i < p->n_choices; i++)
-        if (p->choices[i].policy < 0)
-            take_found(p, &p->choices[i], p->plain, -1);
+    for (int i = 0, k = first; status == SPECRT_STATUS_OK && i < p->n_ways; i++)
+        if (p->ways[i].policy < 0)
+            take_found(p, &p->ways[i], p->plain, -1);
         else if (i < n)
-            take_found(p, &p->choices[i], p->runs[k++].turns, 0);
+            take_found(p, &p->ways[i], p->runs[k++].turns, 0);
     return status;
 }

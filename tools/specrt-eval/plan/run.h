@@ -12,14 +12,14 @@ void plan_free_runs(plan *p);
 /* plan_decode() : every prompt under the runs from `first` on, and plainly. */
 specrt_status plan_decode(plan *p, int first, bool plain_too, const char *phase, specrt_error *err);
 
-/* plan_check() : decode the best choices under exactly their shapes. */
+/* plan_check() : decode the best ways under exactly their shapes. */
 specrt_status plan_check(plan *p, specrt_error *err);
 
 /* plan_read_tree() : p->recorded, of traces that hold the drafter's best tokens, else an error: before costs
  * are measured, which takes seconds. */
 specrt_status plan_read_tree(plan *p, specrt_error *err);
 
-/* plan_from_trace() : choices from recorded cycles and curves alone. */
+/* plan_from_trace() : ways from recorded cycles and curves alone. */
 specrt_status plan_from_trace(plan *p, specrt_error *err);
 
 #endif

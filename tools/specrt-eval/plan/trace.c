@@ -1,7 +1,6 @@
 /* trace.c : a plan whose acceptance comes from recorded cycles, replayed; nothing is decoded. */
 #include <math.h>
 #include <stdlib.h>
-#include "base/io.h"
 #include "run.h"
 #include "../replay/replay.h"
 #include "base/error.h"
@@ -18,9 +17,9 @@ static int32_t lesser(int64_t bound, int32_t recorded) {
 /* No larger than what was recorded. */
 static trial trial_of(const plan *p, int width, const specrt_tree_params *recorded) {
     const eval_options *o = &p->options;
-    const plan_shape most = {lesser(o->num_steps, recorded->num_steps), (int32_t)o->topk,
-                             lesser(o->num_draft_tokens, recorded->num_draft_tokens)};
-    plan_shape shapes[PLAN_SHAPES];
+    const specrt_tree_params most = {lesser(o->num_steps, recorded->num_steps), (int32_t)o->topk,
+                                     lesser(o->num_draft_tokens, recorded->num_draft_tokens)};
+    specrt_tree_params shapes[PLAN_SHAPES];
     trial t = {.width = width};
     if (specrt_costs_width(width) <= recorded->topk) t.n = plan_shapes(width, &most, shapes);
     for (int s = 0; s < t.n; s++)
@@ -62,18 +61,18 @@ static retained retained_of(const replay *r, const replay *full, int tree) {
 }
 
 /* The fastest shape stands for all. */
-static void add_choice(plan *p, const trial *t, int policy, const replay *r, const replay *full) {
+static void add_way(plan *p, const trial *t, int policy, const replay *r, const replay *full) {
     int tree_of_best = 0;
-    plan_choice best = {.speed = 0};
+    plan_way best = {.speed = 0};
     for (int i = 0; i < t->n; i++) {
         replay_figures f;
         replay_figures_of(r, 0, i + 1, -1, &f);
         const specrt_tree_params *tree = &t->trees[i];
-        plan_choice c = {.policy = policy,
-                         .shape = {tree->num_steps, tree->topk, tree->num_draft_tokens},
-                         .rows = f.shortlist_rows.value,
-                         .accept_length = f.accept_length.value,
-                         .accept_half = 0.5 * (f.accept_length.high - f.accept_length.low)};
+        plan_way c = {.policy = policy,
+                      .shape = {tree->num_steps, tree->topk, tree->num_draft_tokens},
+                      .rows = f.shortlist_rows.value,
+                      .accept_length = f.accept_length.value,
+                      .accept_half = 0.5 * (f.accept_length.high - f.accept_length.low)};
         plan_choose_from_curves(p, t->width, &c);
         if (c.speed <= best.speed) continue;
         best = c;
@@ -81,7 +80,7 @@ static void add_choice(plan *p, const trial *t, int policy, const replay *r, con
     }
     if (best.speed == 0) return;
     best.kept = retained_of(r, full, tree_of_best);
-    p->choices[p->n_choices++] = best;
+    p->ways[p->n_ways++] = best;
 }
 
 /* What replay cannot follow (a source that needs more than the trace holds) is left out by name. */
@@ -90,7 +89,7 @@ static specrt_status try_policy(plan *p, const trial *t, int policy, const repla
     replay *r = NULL;
     specrt_status status = replay_policy(p, t, policy, &r, err);
     if (status == SPECRT_STATUS_OK) {
-        add_choice(p, t, policy, r, full);
+        add_way(p, t, policy, r, full);
     } else if (status == SPECRT_STATUS_BAD_ARG || status == SPECRT_STATUS_UNSUPPORTED) {
         sl_cli_warn("%s: left out: %s", p->policies[policy].name, err->msg);
         status = SPECRT_STATUS_OK;
@@ -121,7 +120,7 @@ specrt_status plan_read_tree(plan *p, specrt_error *err) {
 static specrt_status try_policies(plan *p, const trial *t, specrt_error *err) {
     replay *full = NULL;
     specrt_status status = replay_policy(p, t, 0, &full, err);
-    if (status == SPECRT_STATUS_OK) add_choice(p, t, 0, full, full);
+    if (status == SPECRT_STATUS_OK) add_way(p, t, 0, full, full);
     for (int i = 1; status == SPECRT_STATUS_OK && i < p->n_policies; i++)
         status = try_policy(p, t, i, full, err);
     replay_free(full);
@@ -130,10 +129,10 @@ static specrt_status try_policies(plan *p, const trial *t, specrt_error *err) {
 
 specrt_status plan_from_trace(plan *p, specrt_error *err) {
     int n_shapes = 0;
-    p->choices = (plan_choice *)malloc((size_t)(SPECRT_COSTS_WIDTHS * p->n_policies + 1) *
-                                       sizeof *p->choices);
-    if (!p->choices) return sl_error_no_memory_for(err, "a plan");
-    p->n_choices = 0;
+    p->ways =
+        (plan_way *)malloc((size_t)(SPECRT_COSTS_WIDTHS * p->n_policies + 1) * sizeof *p->ways);
+    if (!p->ways) return sl_error_no_memory_for(err, "a plan");
+    p->n_ways = 0;
     for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) {
         const trial t = trial_of(p, w, &p->recorded);
         n_shapes += t.n;

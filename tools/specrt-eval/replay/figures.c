@@ -13,7 +13,7 @@ const char *replay_domain(const replay *r, int domain) {
 }
 
 const char *replay_policy_text(const replay *r, int policy) {
-    return r->entrants[policy + 1].text;
+    return r->ways[policy + 1].text;
 }
 
 const specrt_tree_params *replay_tree(const replay *r, int tree) {
@@ -71,7 +71,7 @@ replay_figure replay_ratio(const replay_pair *pairs, int64_t n) {
 
 typedef enum pair_kind { COVERAGE, ROWS, MASS, ACCEPT, KINDS } pair_kind;
 
-static replay_pair pair_of(const replay *r, const replay_entrant *e, int tree, int64_t i,
+static replay_pair pair_of(const replay *r, const replay_way *e, int tree, int64_t i,
                            pair_kind kind) {
     const replay_shared *shared = &r->shared[i];
     const replay_sums *sums = &e->sums[i];
@@ -84,7 +84,7 @@ static replay_pair pair_of(const replay *r, const replay_entrant *e, int tree, i
     }
 }
 
-static replay_figure figure_of(const replay *r, const replay_entrant *e, int tree, int domain,
+static replay_figure figure_of(const replay *r, const replay_way *e, int tree, int domain,
                                pair_kind kind, replay_pair *pairs) {
     int64_t n = 0;
     for (int64_t i = 0; i < r->n_sequences; i++) {
@@ -98,8 +98,7 @@ static double ratio(double part, double whole) {
     return whole > 0 ? part / whole : NAN;
 }
 
-static void count_shared(const replay *r, const replay_entrant *e, int domain,
-                         replay_figures *out) {
+static void count_shared(const replay *r, const replay_way *e, int domain, replay_figures *out) {
     double known = 0, wanted[REPLAY_RECALLS] = {0}, held[REPLAY_RECALLS] = {0};
     for (int64_t i = 0; i < r->n_sequences; i++) {
         const replay_shared *s = &r->shared[i];
@@ -119,7 +118,7 @@ static void count_shared(const replay *r, const replay_entrant *e, int domain,
     for (int k = 0; k < REPLAY_RECALLS; k++) out->recall[k] = ratio(held[k], wanted[k]);
 }
 
-static void count_levels(const replay *r, const replay_entrant *e, int tree, replay_figures *out) {
+static void count_levels(const replay *r, const replay_way *e, int tree, replay_figures *out) {
     for (int i = 0; i < REPLAY_POSITIONS; i++) {
         const replay_levels *levels = &e->levels[tree];
         bool there = i < r->trees[tree].num_steps;
@@ -147,7 +146,7 @@ static void hide_estimates(replay_figures *out) {
 }
 
 void replay_figures_of(const replay *r, int policy, int tree, int domain, replay_figures *out) {
-    const replay_entrant *e = &r->entrants[policy + 1];
+    const replay_way *e = &r->ways[policy + 1];
     replay_pair *pairs = (replay_pair *)malloc((size_t)r->n_sequences * sizeof *pairs);
     memset(out, 0, sizeof *out);
     if (!pairs) return;

@@ -69,23 +69,7 @@ typedef struct replay_span {
     int64_t n_emitted[REPLAY_TREES], n_cycles[REPLAY_TREES]; /* of its walks, by tree */
 } replay_span;
 
-/* A token of a sequence under a policy: what its lists would have drafted there. */
-typedef struct replay_token {
-    int32_t row;    /* of its recorded cycle: the level it was seen at */
-    bool held;      /* by the list */
-    uint8_t *trees; /* [n_trees] replay_drafted */
-    float logprob;  /* of the token that a chain would have drafted, in the list; NaN: not known */
-    float target_logprob; /* of this token, by the target; NaN: not known */
-} replay_token;
-
-/* Of one sequence, its tokens in order; owned. */
-typedef struct replay_told {
-    replay_token *tokens;
-    uint8_t *trees;
-    int32_t n;
-} replay_told;
-
-typedef struct replay_entrant {
+typedef struct replay_way {
     specrt_policy *policy; /* NULL: the oracle */
     char text[512];
     bool routed, reads_hidden, reads_draft_input; /* fed: what drafter passes were given */
@@ -96,10 +80,9 @@ typedef struct replay_entrant {
     specrt_session *session; /* serial ones'; else workers have theirs */
     replay_sums *sums;       /* [n_sequences] */
     replay_walked *walked;   /* [n_sequences, n_trees] */
-    replay_told *told;       /* [n_sequences] where params.tells; else NULL */
     replay_levels *levels;   /* [n_trees] */
     replay_span spans[REPLAY_SPANS];
-} replay_entrant;
+} replay_way;
 
 struct replay {
     replay_params params;
@@ -112,8 +95,8 @@ struct replay {
     void *no_rows; /* of a head that nothing is multiplied with */
     specrt_tree_params trees[REPLAY_TREES];
     int n_trees;
-    replay_entrant *entrants; /* [n_policies + 1], the oracle first */
-    int n_entrants;
+    replay_way *ways; /* [n_policies + 1], the oracle first */
+    int n_ways;
     char (*domains)[32];
     int n_domains;
     replay_shared *shared; /* [n_sequences] */
@@ -155,7 +138,7 @@ specrt_status replay_scratch(const replay *r, float **out, specrt_error *err);
  *   session : NULL: the oracle's
  *   scratch : replay_scratch()
  * @return OK; what the session returned for a recorded cycle that is none, with its own text. */
-specrt_status visit_sequence(replay *r, replay_entrant *e, const replay_sequence *s,
+specrt_status visit_sequence(replay *r, replay_way *e, const replay_sequence *s,
                              specrt_session *session, float *scratch);
 
 /* ---- open.c ---- */

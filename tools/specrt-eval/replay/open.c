@@ -4,8 +4,6 @@
 #include "specrt_adapt.h"
 #include <stdlib.h>
 #include <string.h>
-#include "base/io.h"
-#include "engine/infer/auto.h"
 #include "formats/bundle_open.h"
 #include "../shared/eval.h"
 #include "impl.h"
@@ -124,7 +122,7 @@ static bool reads_head(const char *text) {
 /* Which figures are a run's own. Lists that never change are the same in every run; others are where what
  * they were made of is all there: in a tree not the tokens and states that were extended in vain, in a
  * chain not the states after the last emitted token. */
-static void tell_exact(const replay *r, replay_entrant *e, const specrt_policy_info *info) {
+static void tell_exact(const replay *r, replay_way *e, const specrt_policy_info *info) {
     bool fixed = !info->learns && !info->by_level, chain = r->trees[0].topk == 1;
     bool known = e->recorded && !info->needs_submit;
     fixed &= e->recorded || r->infos[0]->draft == SPECRT_DRAFT_TOP_K;
@@ -134,8 +132,7 @@ static void tell_exact(const replay *r, replay_entrant *e, const specrt_policy_i
     e->exact_rows = fixed || (known && !info->by_states && (chain || !info->by_path));
 }
 
-static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
-                                 specrt_error *err) {
+static specrt_status open_policy(replay *r, const char *text, replay_way *e, specrt_error *err) {
     const specrt_trace_info *trace = r->infos[0];
     specrt_policy_desc desc = {.text = text,
                                .n_vocab = trace->n_ids,
@@ -162,25 +159,17 @@ static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
     return SPECRT_STATUS_OK;
 }
 
-/* The file of costs that named the policy; NULL: the caller did. */
-static const char *named_by(const replay_params *p, int policy) {
-    bool named = policy >= p->first_named && policy < p->first_named + p->n_named;
-    return named ? p->costs_file : NULL;
-}
-
 static specrt_status open_policies(replay *r, specrt_error *err) {
     int n = r->params.n_policies + 1;
-    TRY(sl_new(&r->entrants, (size_t)n, sizeof *r->entrants, "a replay", err));
-    r->n_entrants = n;
+    TRY(sl_new(&r->ways, (size_t)n, sizeof *r->ways, "a replay", err));
+    r->n_ways = n;
     for (int i = 0; i < n; i++) {
-        replay_entrant *e = &r->entrants[i];
+        replay_way *e = &r->ways[i];
         TRY(sl_new(&e->levels, (size_t)r->n_trees, sizeof *e->levels, "a replay", err));
-        if (i > 0)
-            TRY(auto_policy_opened(open_policy(r, r->params.policies[i - 1], e, err),
-                                   named_by(&r->params, i - 1), err));
+        if (i > 0) TRY(open_policy(r, r->params.policies[i - 1], e, err));
     }
-    snprintf(r->entrants[0].text, sizeof r->entrants[0].text, "oracle");
-    r->entrants[0].exact_coverage = r->entrants[0].exact_rows = true;
+    snprintf(r->ways[0].text, sizeof r->ways[0].text, "oracle");
+    r->ways[0].exact_coverage = r->ways[0].exact_rows = true;
     return SPECRT_STATUS_OK;
 }
 
@@ -202,15 +191,13 @@ specrt_status replay_open(replay *r, specrt_error *err) {
 
 void replay_free(replay *r) {
     if (!r) return;
-    for (int i = 0; i < r->n_entrants; i++) {
-        replay_entrant *e = &r->entrants[i];
+    for (int i = 0; i < r->n_ways; i++) {
+        replay_way *e = &r->ways[i];
         specrt_session_close(e->session);
         specrt_policy_close(e->policy);
-        for (int64_t k = 0; e->told && k < r->n_sequences; k++)
-            free(e->told[k].tokens), free(e->told[k].trees);
-        free(e->sums), free(e->walked), free(e->levels), free(e->told);
+        free(e->sums), free(e->walked), free(e->levels);
     }
-    free(r->entrants);
+    free(r->ways);
     specrt_head_close(r->head);
     free(r->no_rows);
     if (r->params.model) sl_model_close(&r->model);

@@ -7,7 +7,6 @@
 #include <string.h>
 #include "base/cli.h"
 #include "base/error.h"
-#include "base/io.h"
 #include "base/parallel.h"
 #include "base/progress.h"
 
@@ -221,7 +220,7 @@ static replay_sequence *begin_sequence(replay *r, replay_batch *b, const specrt_
 
 /* A worker keeps the session of the policy that it is at. */
 typedef struct worker {
-    int entrant; /* whose session it is; -1: none */
+    int way; /* whose session it is; -1: none */
     specrt_session *session;
     float *scratch;
 } worker;
@@ -239,7 +238,7 @@ static void run_now(void *user, specrt_task *task) {
     task->run(task);
 }
 
-static specrt_status open_session(const replay *r, const replay_entrant *e, specrt_session **out,
+static specrt_status open_session(const replay *r, const replay_way *e, specrt_session **out,
                                   specrt_error *err) {
     specrt_session_params params = {
         .tree = r->trees[0], .n_logits = r->infos[0]->n_vocab, .submit = run_now};
@@ -248,30 +247,29 @@ static specrt_status open_session(const replay *r, const replay_entrant *e, spec
 }
 
 /* The same policy's is told whatever the threads. */
-static void note_failure(job *j, int entrant, const specrt_error *err) {
+static void note_failure(job *j, int way, const specrt_error *err) {
     pthread_mutex_lock(&j->r->lock);
-    if (j->failed < 0 || entrant < j->failed) {
-        j->failed = entrant;
+    if (j->failed < 0 || way < j->failed) {
+        j->failed = way;
         j->err = *err;
     }
     pthread_mutex_unlock(&j->r->lock);
 }
 
-static specrt_session *session_of(job *j, worker *w, int entrant) {
-    replay_entrant *e = &j->r->entrants[entrant];
+static specrt_session *session_of(job *j, worker *w, int way) {
+    replay_way *e = &j->r->ways[way];
     specrt_error err;
     if (e->serial) return e->session;
-    if (w->entrant == entrant) return w->session;
+    if (w->way == way) return w->session;
     specrt_session_close(w->session);
-    w->entrant = entrant;
-    if (open_session(j->r, e, &w->session, &err) != SPECRT_STATUS_OK)
-        note_failure(j, entrant, &err);
+    w->way = way;
+    if (open_session(j->r, e, &w->session, &err) != SPECRT_STATUS_OK) note_failure(j, way, &err);
     return w->session;
 }
 
-static void run_visit(job *j, worker *w, int entrant, int64_t sequence) {
-    replay_entrant *e = &j->r->entrants[entrant];
-    specrt_session *session = session_of(j, w, entrant);
+static void run_visit(job *j, worker *w, int way, int64_t sequence) {
+    replay_way *e = &j->r->ways[way];
+    specrt_session *session = session_of(j, w, way);
     specrt_error err;
     if (!session && e->policy) return;
     const replay_sequence *s = &j->b->sequences[sequence];
@@ -280,36 +278,31 @@ static void run_visit(job *j, worker *w, int entrant, int64_t sequence) {
                            "policy '%.60s': sequence %d: expected cycles that follow one another, "
                            "found one that a session refuses: %.300s",
                            e->text, s->number + 1, specrt_session_last_error(session)->msg);
-    note_failure(j, entrant, &err);
+    note_failure(j, way, &err);
 }
 
 /* One policy and sequence a block, policies one after another; one whose sessions remember takes all of its
  * sequences in the first. */
 static void run_block(void *arg, int64_t at, int number) {
     job *j = (job *)arg;
-    int entrant = (int)(at / j->b->n);
+    int way = (int)(at / j->b->n);
     int64_t sequence = at % j->b->n;
-    bool serial = j->r->entrants[entrant].serial;
+    bool serial = j->r->ways[way].serial;
     for (int64_t i = 0; serial && sequence == 0 && i < j->b->n; i++)
-        run_visit(j, &j->workers[number], entrant, i);
-    if (!serial) run_visit(j, &j->workers[number], entrant, sequence);
+        run_visit(j, &j->workers[number], way, i);
+    if (!serial) run_visit(j, &j->workers[number], way, sequence);
 }
 
-static specrt_status reserve_sums(replay *r, int64_t n_before, specrt_error *err) {
+static specrt_status reserve_sums(replay *r, specrt_error *err) {
     size_t n = (size_t)r->n_sequences;
-    for (int i = 0; i < r->n_entrants; i++) {
-        replay_entrant *e = &r->entrants[i];
+    for (int i = 0; i < r->n_ways; i++) {
+        replay_way *e = &r->ways[i];
         replay_sums *sums = (replay_sums *)realloc(e->sums, n * sizeof *sums);
         if (sums) e->sums = sums;
         size_t bytes = n * (size_t)r->n_trees * sizeof(replay_walked);
         replay_walked *walked = (replay_walked *)realloc(e->walked, bytes);
         if (walked) e->walked = walked;
         if (!sums || !walked) return sl_error_no_memory_for(err, "a replay");
-        if (!r->params.tells) continue;
-        replay_told *told = (replay_told *)realloc(e->told, n * sizeof *told);
-        if (!told) return sl_error_no_memory_for(err, "a replay");
-        e->told = told;
-        memset(told + n_before, 0, (n - (size_t)n_before) * sizeof *told);
     }
     return SPECRT_STATUS_OK;
 }
@@ -317,7 +310,7 @@ static specrt_status reserve_sums(replay *r, int64_t n_before, specrt_error *err
 static specrt_status open_workers(job *j, int n, specrt_error *err) {
     j->workers = (worker *)calloc((size_t)n, sizeof *j->workers);
     if (!j->workers) return sl_error_no_memory_for(err, "a replay");
-    for (int i = 0; i < n; i++) j->workers[i].entrant = -1;
+    for (int i = 0; i < n; i++) j->workers[i].way = -1;
     for (int i = 0; i < n; i++) TRY(replay_scratch(j->r, &j->workers[i].scratch, err));
     return SPECRT_STATUS_OK;
 }
@@ -334,10 +327,10 @@ specrt_status replay_run_batch(replay *r, replay_batch *b, specrt_error *err) {
     int threads = r->params.threads > 0 ? r->params.threads : 1;
     if (b->n == 0) return SPECRT_STATUS_OK;
     if (b->failed) return sl_error_no_memory_for(err, "a replay");
-    TRY(reserve_sums(r, r->n_sequences - b->n, err));
+    TRY(reserve_sums(r, err));
     job j = {.r = r, .b = b, .failed = -1};
     specrt_status status = open_workers(&j, threads, err);
-    if (status == SPECRT_STATUS_OK) sl_parallel_for(threads, r->n_entrants * b->n, run_block, &j);
+    if (status == SPECRT_STATUS_OK) sl_parallel_for(threads, r->n_ways * b->n, run_block, &j);
     close_workers(&j, threads);
     batch_clear(b);
     return j.failed < 0 ? status : specrt_error_set(err, j.err.status, "%s", j.err.msg);
@@ -411,9 +404,8 @@ specrt_status replay_run(const replay_params *params, replay **out, specrt_error
     r->topic = -1;
     pthread_mutex_init(&r->lock, NULL);
     specrt_status status = replay_open(r, err);
-    for (int i = 0; status == SPECRT_STATUS_OK && i < r->n_entrants; i++)
-        if (r->entrants[i].serial)
-            status = open_session(r, &r->entrants[i], &r->entrants[i].session, err);
+    for (int i = 0; status == SPECRT_STATUS_OK && i < r->n_ways; i++)
+        if (r->ways[i].serial) status = open_session(r, &r->ways[i], &r->ways[i].session, err);
     if (status == SPECRT_STATUS_OK) status = read_all(r, err);
     if (status == SPECRT_STATUS_OK)
         *out = r;

@@ -21,16 +21,12 @@ typedef struct replay_params {
     int n_traces;
     const char *const *policies; /* [n_policies] */
     int n_policies;
-    const char
-        *costs_file; /* that named policies [first_named, first_named + n_named); NULL: none */
-    int first_named, n_named;
     const specrt_tree_params *trees; /* [n_trees] to estimate beside the recorded one */
     int n_trees;
     const char *bundle;    /* NULL: none */
     const char *model;     /* whose head policies read, where one does; NULL: none */
     const char *embedding; /* whose token embedding DynaSpec's router reads; NULL: the model's */
     bool stream;           /* sequences follow each other: what policies learnt stays */
-    bool tells;            /* token by token, for auto.h */
     int threads;
     int progress; /* as cli_common's */
 } replay_params;

@@ -4,93 +4,32 @@
 #include <string.h>
 #include "../shared/eval.h"
 #include "base/error.h"
-#include "base/io.h"
 #include "base/json.h"
 #include "base/measure.h"
-#include "auto.h"
 #include "base/text.h"
+#include "replay.h"
 
 typedef struct replaying {
     cli_common common;
     cli_list traces, policies, trees;
-    const char *costs_file;
     replay_params params;
     char **texts;               /* [n_policies] owned */
     specrt_tree_params *shapes; /* [n_trees] owned */
     replay *r;
-    bool asks_auto;
-    specrt_costs costs;
-    int lists[SPECRT_AUTO_MAX_LISTS], n_lists; /* policies that auto chooses from */
-    int first_tree, n_depths;                  /* of the trees: its, one a depth */
-    auto_run *auto_run;
 } replaying;
 
 /* ---- options ---- */
 
-static specrt_status add_text(replaying *a, const char *text, specrt_error *err) {
+static specrt_status add_policy(void *user, const char *text, specrt_error *err) {
+    replaying *a = (replaying *)user;
     size_t n = (size_t)a->params.n_policies + 1;
+    for (size_t i = 0; i + 1 < n; i++)
+        if (strcmp(a->texts[i], text) == 0) return SPECRT_STATUS_OK;
+    TRY(eval_fixed_policy(text, err));
     char **grown = (char **)realloc((void *)a->texts, n * sizeof *grown);
     if (grown) a->texts = grown;
     if (!grown || !(grown[n - 1] = strdup(text))) return sl_error_no_memory_for(err, "a replay");
     a->params.n_policies++;
-    return SPECRT_STATUS_OK;
-}
-
-/* The place of a policy, which is added where it is not there yet; -1: no memory. */
-static int place_of(replaying *a, const char *text, specrt_error *err) {
-    for (int i = 0; i < a->params.n_policies; i++)
-        if (strcmp(a->texts[i], text) == 0) return i;
-    return add_text(a, text, err) == SPECRT_STATUS_OK ? a->params.n_policies - 1 : -1;
-}
-
-/* The lists of `auto` are policies of their own here. */
-static specrt_status add_lists(replaying *a, const char *asked, specrt_error *err) {
-    int32_t sizes[SPECRT_AUTO_MAX_LISTS];
-    char list[32];
-    const char *text = auto_policy(asked, &a->costs);
-    int n = auto_sizes(text, sizes);
-    a->params.costs_file = auto_policy_file(asked, &a->costs, a->costs_file);
-    a->params.first_named = a->params.n_policies;
-    a->asks_auto = true;
-    a->n_lists = n ? n : 1;
-    for (int i = 0; i < a->n_lists; i++) {
-        if (n) snprintf(list, sizeof list, "static:%d", (int)sizes[i]);
-        if ((a->lists[i] = place_of(a, n ? list : text, err)) < 0) return err->status;
-    }
-    a->params.n_named = a->params.n_policies - a->params.first_named;
-    return SPECRT_STATUS_OK;
-}
-
-static specrt_status add_policy(void *user, const char *text, specrt_error *err) {
-    replaying *a = (replaying *)user;
-    if (!auto_is_named(text)) return place_of(a, text, err) < 0 ? err->status : SPECRT_STATUS_OK;
-    if (!a->asks_auto && a->costs_file) return add_lists(a, text, err);
-    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            a->asks_auto
-                                ? "--policy: expected auto once, found '%s' too"
-                                : "--policy %s: expected --costs FILE, of specrt-eval plan "
-                                  "--costs-out or specrt-llama --costs",
-                            text);
-}
-
-/* A tree of each depth, of the class that --tree names last, else chains up to 8 levels. */
-static specrt_status add_depths(replaying *a, specrt_error *err) {
-    specrt_tree_params most = {.num_steps = 8, .topk = 1}, recorded;
-    specrt_trace_reader *trace;
-    TRY(specrt_trace_open(a->params.traces[0], NULL, &trace, err));
-    specrt_status status = eval_tree(&specrt_trace_get_info(trace)->tree, &recorded, err);
-    specrt_trace_close(trace);
-    TRY(status);
-    if (a->params.n_trees > 0) most = a->shapes[a->params.n_trees - 1];
-    if (most.num_steps > recorded.num_steps) most.num_steps = recorded.num_steps;
-    a->first_tree = a->params.n_trees + 1;
-    a->n_depths = most.num_steps;
-    for (int32_t n = 1; n <= most.num_steps; n++) {
-        specrt_tree_params *tree = &a->shapes[a->params.n_trees++];
-        *tree = most;
-        tree->num_steps = n;
-        if (most.topk == 1) tree->num_draft_tokens = n + 1;
-    }
     return SPECRT_STATUS_OK;
 }
 
@@ -115,17 +54,13 @@ static specrt_status take_options(replaying *a, specrt_error *err) {
     p->n_traces = a->traces.n;
     p->threads = (int)a->common.threads;
     p->progress = a->common.progress;
-    if (a->costs_file) TRY(auto_costs_read(a->costs_file, &a->costs, err));
     TRY(each_policy(&a->policies, add_policy, a, err));
     if (a->policies.n == 0) TRY(add_policy(a, "full", err));
     if (a->policies.n == 0) TRY(add_policy(a, "microspec", err));
     p->policies = (const char *const *)a->texts;
-    a->shapes = (specrt_tree_params *)calloc((size_t)a->trees.n + 1 + SPECRT_TREE_MAX_STEPS,
-                                             sizeof *a->shapes);
+    a->shapes = (specrt_tree_params *)calloc((size_t)a->trees.n + 1, sizeof *a->shapes);
     if (!a->shapes) return sl_error_no_memory_for(err, "a replay");
     for (int i = 0; i < a->trees.n; i++) TRY(add_tree(a, a->trees.items[i], err));
-    if (a->asks_auto) TRY(add_depths(a, err));
-    p->tells = a->asks_auto;
     p->trees = a->shapes;
     return SPECRT_STATUS_OK;
 }
@@ -256,7 +191,6 @@ static void print_table(const replaying *a) {
     print_acceptance(a, width);
     print_domains(a, width);
     print_spans(a, width);
-    if (a->auto_run) auto_print(a->auto_run);
     printf("\n~ estimated, from another policy's cycles or states that are not kept: within %.0f%% "
            "where that was measured "
            "(docs/methods/replay.md)\n",
@@ -325,7 +259,6 @@ static void print_json(const replaying *a) {
     sl_json_put(o, "estimate_error", sl_json_real(REPLAY_ERROR));
     sl_json_put(o, "stream", json_object_new_boolean(a->params.stream));
     sl_json_put(o, "rows", rows);
-    if (a->auto_run) sl_json_put(o, "auto", auto_json(a->auto_run));
     sl_json_print(o);
 }
 
@@ -345,18 +278,11 @@ static specrt_status run(replaying *a, specrt_error *err) {
     TRY(take_options(a, err));
     double began = sl_measure_seconds();
     TRY(replay_run(&a->params, &a->r, err));
-    if (a->asks_auto && !replay_knows_drafter(a->r))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: --policy auto: expected the drafter's best tokens; record "
-                                "with --draft-top above 0",
-                                a->params.traces[0]);
     print_speed(a, sl_measure_seconds() - began);
     if (replay_is_cut(a->r)) sl_cli_warn("a trace is cut short; the cycles before the cut count");
     if (!replay_knows_drafter(a->r))
         sl_cli_warn("the trace has no best tokens of the drafter, so accept lengths of other "
                     "policies and trees are unknown; record with --draft-top above 0");
-    const auto_params autos = {a->r, &a->costs, a->first_tree, a->n_depths, a->lists, a->n_lists};
-    if (a->asks_auto) TRY(auto_run_all(&autos, &a->auto_run, err));
     if (a->common.json)
         print_json(a);
     else
@@ -365,7 +291,6 @@ static specrt_status run(replaying *a, specrt_error *err) {
 }
 
 static void close_replaying(replaying *a) {
-    auto_run_free(a->auto_run);
     replay_free(a->r);
     for (int i = 0; i < a->params.n_policies; i++) free(a->texts[i]);
     free((void *)a->texts);
@@ -382,10 +307,7 @@ int replay_main(int argc, char **argv) {
         sl_cli_strings("trace", "FILE", &a.traces,
                        "trace of specrt-eval record or of an engine; repeat for more traces of one "
                        "drafter and tree"),
-        sl_cli_strings("policy", "SPEC", &a.policies,
-                       "repeat, or a comma list (full,microspec); auto chooses drafts by --costs"),
-        sl_cli_string("costs", "FILE", &a.costs_file,
-                      "costs for auto, from specrt-eval plan --costs-out or specrt-llama --costs"),
+        sl_cli_strings("policy", "SPEC", &a.policies, "repeat, or a comma list (full,microspec)"),
         sl_cli_string("bundle", "FILE", &a.params.bundle,
                       "bundle with the sections that the policies need"),
         sl_cli_string("model", "FILE", &a.params.model,

@@ -1,7 +1,24 @@
 /* visit.c : one policy over one sequence. Its session sees what a decoder would have shown it: prompt,
- * first token, then cycle by cycle the tree, what was emitted and the target's best tokens. Lists are looked
- * at before they learn. Where another policy drafted the recording, cycles end where this one's list
- * would have ended them, and their trees are what it held of the recorded ones. */
+ * first token, then cycle by cycle the tree, what was emitted and the target's best tokens.
+ *
+ * The text is the same under every policy, since decoding is lossless: only where cycles end differs. Where
+ * another policy drafted the recording, cycles end where this one's list would have ended them:
+ *
+ *     recorded cycles    | t0  t1  t2 | t3 | t4  t5 |     a row is an emitted token
+ *     this policy's      | t0  t1 | t2  t3  t4 | t5 ..    first: where the one at hand begins
+ *
+ * Token by token (look_at_token):
+ *
+ *     1. At the first of a cycle, sources that route choose the cycle's lists, by the recorded tree from
+ *        that token's node on.
+ *     2. Is the token in the list of its level? Which of the models' best tokens are?
+ *     3. Would a draft have had it? For every tree: yes; no; unknown, as the drafter made no pass there;
+ *        never, since the list lacks it. By that each tree's walk goes on, or ends its cycle (walk_step).
+ *     4. Where the first walk, the recorded tree's, ends its cycle, the session learns: from the recorded
+ *        cycle if this policy recorded it; else from a replica, which is the path and what the list held of
+ *        the recorded trees.
+ *
+ * Lists are looked at before they learn, so no token is counted by what it taught. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +35,7 @@ typedef struct place {
 
 typedef struct visit {
     replay *r;
-    replay_entrant *e;
+    replay_way *e;
     const replay_sequence *s;
     specrt_session *session; /* NULL: the oracle */
     float *scratch;          /* replay_scratch() */
@@ -26,11 +43,10 @@ typedef struct visit {
     replay_walk walks[REPLAY_TREES]; /* by the first the session learns */
     replay_levels levels[REPLAY_TREES];
     replay_span spans[REPLAY_SPANS];
-    place first;   /* of the session's cycle at hand */
-    int64_t since; /* tokens of the topic so far */
-    bool recorded; /* with this policy */
-    float slack;   /* slack_of() the recorded cycle at hand; NaN: not asked for yet */
-    replay_told told;
+    place first;          /* of the session's cycle at hand */
+    int64_t since;        /* tokens of the topic so far */
+    bool recorded;        /* with this policy */
+    float slack;          /* slack_of() the recorded cycle at hand; NaN: not asked for yet */
     specrt_status status; /* the first of the session's that is not OK */
 } visit;
 
@@ -99,67 +115,6 @@ static replay_drafted drafted_by(visit *v, const replay_cycle *c, int32_t i, boo
     if (at_place >= v->r->trees[tree].topk || row->room[tree] == -INFINITY) return DRAFTED_NO;
     bool fits = row->room[tree] >= 0 || row->room[tree] + slack_of(v, c) >= 0;
     return fits ? DRAFTED_YES : DRAFTED_NO;
-}
-
-/* ---- token by token ---- */
-
-static void open_told(visit *v) {
-    int64_t n = 0, n_trees = v->r->n_trees;
-    if (!v->r->params.tells) return;
-    for (int32_t i = 0; i < v->s->n_cycles; i++) n += v->s->cycles[i].r.n;
-    v->told.tokens = (replay_token *)malloc((size_t)n * sizeof *v->told.tokens);
-    v->told.trees = (uint8_t *)malloc((size_t)(n * n_trees));
-    if (v->told.tokens && v->told.trees) return;
-    free(v->told.tokens), free(v->told.trees); /* then nothing is told of it */
-    v->told.tokens = NULL, v->told.trees = NULL;
-}
-
-/* Of the list's best token in the drafter's distribution over the list; what lies behind the recorded best
- * is taken to be all held. */
-static float best_logprob(const visit *v, const replay_cycle *c, int32_t i) {
-    int32_t n = v->s->info->n_draft_top, level = v->walks[0].level;
-    double best = -INFINITY, held = 0, all = 0;
-    if (!c->rows[i].known || !c->r.draft_logits) return NAN;
-    const float *logits = c->r.draft_logits + (int64_t)i * n;
-    const int32_t *ids = c->r.draft_ids + (int64_t)i * n;
-    for (int32_t j = 0; j < n; j++) {
-        double weight = exp((double)logits[j] - (double)logits[0]);
-        all += weight;
-        if (!holds(v, ids[j], level)) continue;
-        if (held == 0) best = (double)logits[j] - (double)logits[0];
-        held += weight;
-    }
-    double whole =
-        c->r.draft_logsumexp ? exp((double)c->r.draft_logsumexp[i] - (double)logits[0]) : all;
-    if (held == 0) return NAN;
-    return (float)(best - log(held + (whole > all ? whole - all : 0)));
-}
-
-/* Of the text's token, over the target's recorded best as a session's over its best. */
-static float target_logprob(const visit *v, const replay_cycle *c, int32_t i) {
-    int32_t n = v->s->info->n_top;
-    double sum = 0, found = NAN;
-    if (!c->r.top_ids || !c->r.top_logits) return NAN;
-    const float *logits = c->r.top_logits + (int64_t)i * n;
-    for (int32_t j = 0; j < n && j < SPECRT_LOGITS_MAX_K; j++) {
-        sum += exp((double)logits[j] - (double)logits[0]);
-        if (c->r.top_ids[i * n + j] == c->r.tokens[i])
-            found = (double)logits[j] - (double)logits[0];
-    }
-    return (float)(found - log(sum));
-}
-
-static void tell(visit *v, const replay_cycle *c, int32_t i, bool held, int32_t at_place) {
-    int32_t n_trees = v->r->n_trees;
-    if (!v->told.tokens) return;
-    replay_token *t = &v->told.tokens[v->told.n];
-    t->row = i;
-    t->held = held;
-    t->trees = v->told.trees + (int64_t)v->told.n++ * n_trees;
-    t->logprob = best_logprob(v, c, i);
-    t->target_logprob = target_logprob(v, c, i);
-    for (int tree = 0; tree < n_trees; tree++)
-        t->trees[tree] = (uint8_t)drafted_by(v, c, i, held, at_place, tree);
 }
 
 /* ---- routed sources ---- */
@@ -379,7 +334,6 @@ static void look_at_token(visit *v, place at) {
     v->sums.n_covered += held;
     span->n_tokens++;
     span->n_covered += held;
-    tell(v, c, at.row, held, at_place);
     for (int t = 0; t < v->r->n_trees; t++)
         walk_tree(v, at.row, t, drafted_by(v, c, at.row, held, at_place, t));
     v->since++;
@@ -402,9 +356,8 @@ static void begin(visit *v) {
 /* Sums over sequences are of whole numbers, so that it does not matter who comes first. */
 static void merge(const visit *v) {
     replay *r = v->r;
-    replay_entrant *e = v->e;
+    replay_way *e = v->e;
     e->sums[v->s->number] = v->sums;
-    if (v->told.tokens) e->told[v->s->number] = v->told;
     for (int t = 0; t < r->n_trees; t++)
         e->walked[(int64_t)v->s->number * r->n_trees + t] =
             (replay_walked){(int32_t)v->walks[t].n_emitted, (int32_t)v->walks[t].n_cycles};
@@ -431,11 +384,10 @@ static int64_t rows_of(const visit *v) {
     return stats.n_rows;
 }
 
-specrt_status visit_sequence(replay *r, replay_entrant *e, const replay_sequence *s,
+specrt_status visit_sequence(replay *r, replay_way *e, const replay_sequence *s,
                              specrt_session *session, float *scratch) {
     visit v = {.r = r, .e = e, .s = s, .session = session, .scratch = scratch, .since = s->topic};
     v.recorded = s->info->policy && strcmp(s->info->policy, e->text) == 0;
-    open_told(&v);
     if (session) begin(&v);
     if (session) v.sums.n_rows = -rows_of(&v);
     for (place at = {0, 0}; at.cycle < s->n_cycles && v.status == SPECRT_STATUS_OK; at.cycle++)

@@ -3,7 +3,7 @@
 #include "eval.h"
 
 #include <string.h>
-#include "base/io.h"
+#include "base/error.h"
 #include "base/text.h"
 #include "engine/backend/costs.h"
 

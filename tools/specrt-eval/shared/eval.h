@@ -36,12 +36,12 @@ typedef struct eval_options {
     cli_common common;
     const char *engine; /* NULL: the first of eval_engines */
     const char *target, *draft, *bundle, *template_name;
-    const char *system; /* message of prompts that have none of their own; NULL: the template's */
-    cli_list texts;     /* of --prompt */
-    cli_list prompts;   /* files */
-    cli_list policies;  /* as given; each may hold a comma list */
-    bool takes_auto;    /* as a policy */
-    int64_t limit;      /* prompts of each file; 0: all */
+    const char *system;   /* message of prompts that have none of their own; NULL: the template's */
+    cli_list texts;       /* of --prompt */
+    cli_list prompts;     /* files */
+    cli_list policies;    /* as given; each may hold a comma list */
+    bool takes_auto;      /* as a policy */
+    prompt_choice choice; /* of each file's prompts */
     int64_t max_tokens, n_context;
     int64_t num_steps, topk, num_draft_tokens; /* 0: not given, until eval_choose_tree() */
     bool tree;                                 /* --tree */
@@ -49,6 +49,7 @@ typedef struct eval_options {
         auto_tree;     /* of eval_choose_tree(): the largest of auto; zeros: not called */
     bool keeps_states; /* cycles are recorded, with the target's states */
     bool sampled_drafts;
+    bool by_position, no_markov; /* of block drafters */
     double draft_temperature;
     double p_min; /* a draft ends where its best path is less probable */
     double temperature, top_p, min_p;
@@ -65,9 +66,12 @@ typedef struct eval_options {
      "positions of a sequence (default: the model's)")
 #define EVAL_DRAFT(o) \
     sl_cli_string("draft", "FILE", &(o).draft, \
-     "EAGLE head or MTP module (safetensors, config.json beside it), or a GGUF: an MTP module, or a " \
-     "small model"), \
-    sl_cli_string("bundle", "FILE", &(o).bundle, "bundle with the sections that the policies need")
+     "EAGLE head, MTP module, DFlash or DSpark (safetensors, config.json beside it), or a GGUF: an MTP " \
+     "module, or a small model"), \
+    sl_cli_string("bundle", "FILE", &(o).bundle, "bundle with the sections that the policies need"), \
+    sl_cli_flag("by-position", &(o).by_position, \
+     "of DFlash and DSpark: a list for each position of a block instead of one for all"), \
+    sl_cli_flag("no-markov", &(o).no_markov, "of DSpark: score without the Markov head")
 /* The shape of a verb's drafts; what the numbers mean is the verb's. */
 #define EVAL_SHAPE(o, steps, topk_help, nodes) \
     sl_cli_int("num-steps", "N", &(o).num_steps, 1, SPECRT_TREE_MAX_STEPS, steps), \
@@ -89,8 +93,12 @@ typedef struct eval_options {
     sl_cli_strings("prompt", "TEXT", &(o).texts, "a prompt; repeats"), \
     sl_cli_string("system", "TEXT", &(o).system, \
      "system message of prompts without one of their own (default: the template's)"), \
-    sl_cli_int("limit", "N", &(o).limit, 1, 1e9, \
+    sl_cli_int("limit", "N", &(o).choice.limit, 1, 1e9, \
      "take N prompts of each file, evenly spread"), \
+    sl_cli_int("every", "N", &(o).choice.every, 1, 1e9, \
+     "before that, every Nth prompt of each file alone, the first included"), \
+    sl_cli_int("skip-every", "N", &(o).choice.skip_every, 2, 1e9, \
+     "all but every Nth, so that others can be compared on --every N"), \
     sl_cli_string("chat-template", "NAME", &(o).template_name, \
      "llama3, chatml, vicuna, gemma, none or a JSON file (default: the model's own)"), \
     sl_cli_int("max-tokens", "N", &(o).max_tokens, 1, 1e9, "tokens decoded per turn at most (128)")
@@ -130,6 +138,9 @@ void models_close(eval_models *m);
  * @return the first that is not OK. */
 typedef specrt_status policy_taker(void *user, const char *text, specrt_error *err);
 specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user, specrt_error *err);
+
+/* eval_fixed_policy() : @return OK; BAD_ARG: the text is of auto */
+specrt_status eval_fixed_policy(const char *text, specrt_error *err);
 
 /* models_describe() : what policies are created from, but for their text; borrowed.
  * models_policy() : a policy for its drafter (of auto: auto_policy()); terminators are the tokenizer's. */

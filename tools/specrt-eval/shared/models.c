@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/io.h"
 #include "base/memory.h"
 #include "formats/bundle_open.h"
 
@@ -67,7 +66,9 @@ static specrt_status open_heads(const eval_options *o, eval_models *m, specrt_er
     TRY(specrt_worker_create(NULL, &m->worker, err));
     if (k->target_head.rows)
         TRY(specrt_head_bind(NULL, &k->target_head, &k->env, &m->target_head, err));
-    return specrt_head_bind(k->is_model ? NULL : m->bundle, &k->head, &k->env, &m->head, err);
+    specrt_head_desc head = k->head;
+    if (o->no_markov) head.markov = NULL;
+    return specrt_head_bind(k->is_model ? NULL : m->bundle, &head, &k->env, &m->head, err);
 }
 
 specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user,
@@ -83,12 +84,16 @@ specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user,
     return status;
 }
 
+specrt_status eval_fixed_policy(const char *text, specrt_error *err) {
+    if (!auto_is_named(text)) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "--policy %s: expected a fixed policy; compare and decode take auto",
+                            text);
+}
+
 static specrt_status check_policy(void *user, const char *text, specrt_error *err) {
     const eval_options *o = (const eval_options *)user;
-    if (auto_is_named(text) && !o->takes_auto)
-        return specrt_error_set(
-            err, SPECRT_STATUS_BAD_ARG,
-            "--policy %s: expected a fixed policy; compare, decode and replay take auto", text);
+    if (!o->takes_auto) TRY(eval_fixed_policy(text, err));
     return specrt_policy_check(auto_policy(text, NULL), err);
 }
 
@@ -143,6 +148,7 @@ static specrt_status create_sequences(const eval_options *o, eval_models *m, int
     for (; m->n_sequences < n; m->n_sequences++) {
         TRY(sequence_create(m->engine, &m->sequences[m->n_sequences], err));
         m->sequences[m->n_sequences]->host.p_min = (float)o->p_min;
+        m->sequences[m->n_sequences]->by_position = o->by_position;
     }
     return SPECRT_STATUS_OK;
 }

@@ -3,7 +3,6 @@
 #include <string.h>
 #include "eval.h"
 #include "base/error.h"
-#include "base/io.h"
 #include "base/measure.h"
 #include "base/utf8.h"
 
@@ -56,11 +55,12 @@ static specrt_status take_answer(const eval_models *m, decoder *d, int64_t max_t
         const specrt_verdict *v;
         int64_t left = max_tokens - (int64_t)out->n;
         TRY(decoder_next(d, &v, err));
-        int32_t n = v->n < left ? v->n : (int32_t)left;
+        int32_t n = 0;
+        while (n < v->n && n < left && !ended) ended = models_ends(m, v->tokens[n++]);
         if (ids_append(out, v->tokens, n) != SPECRT_STATUS_OK)
             return sl_error_no_memory_for(err, "an answer");
         if (each) each(user, v->tokens, n);
-        ended = v->end != SPECRT_END_NONE || n == left || models_ends(m, v->tokens[n - 1]);
+        ended = ended || v->end != SPECRT_END_NONE || n == left;
     }
     return SPECRT_STATUS_OK;
 }

@@ -2,7 +2,7 @@
  * alone knows EAGLE-2's tree, which stands for 0 in its parameters and in a trace. */
 #include "eval.h"
 
-#include "base/io.h"
+#include "base/error.h"
 
 /* A CPU's pass over a tree costs nearly as many products as the tree has nodes: short chains are fastest. */
 enum { CHAIN_STEPS = 3 };

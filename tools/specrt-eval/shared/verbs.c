@@ -2,6 +2,7 @@
 #include "eval.h"
 
 #include <unistd.h>
+#include "base/child.h"
 
 static const cli_verb verbs[] = {
     {"decode", "write answers to prompts, with accept length and times", decode_main},
@@ -12,12 +13,14 @@ static const cli_verb verbs[] = {
     {"replay", "estimate policies from traces, without a model", replay_main},
 };
 
-static const cli_tool tool = {"specrt-eval",
-                              "specrt-eval compare --target target.gguf --draft draft.safetensors\n"
-                              "      --policy full,microspec --prompts questions.jsonl",
-                              "Decodes with a target, a drafter and any policy, and measures. "
-                              "Output tokens are plain decoding's.",
-                              "specrt-eval VERB ... [options]", NULL};
+static const cli_tool tool = {
+    .name = "specrt-eval",
+    .example = "specrt-eval compare --target target.gguf --draft draft.safetensors\n"
+               "      --policy full,microspec --prompts questions.jsonl",
+    .summary = "Decodes with a target, a drafter and any policy, and measures. "
+               "Output tokens are plain decoding's. With llama.cpp a token may differ where two "
+               "logits nearly tie.",
+    .usage = "specrt-eval VERB ... [options]"};
 
 /* The engine that arguments name, as the options' parser would find it; NULL: none. */
 static const char *engine_of(char **argv) {
@@ -38,11 +41,7 @@ static void change_program(char **argv) {
     if (!name || strcmp(name, "llama") != 0) return;
     for (const eval_engine *e = eval_engines; e->name; e++)
         if (strcmp(e->name, name) == 0) return;
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - sizeof "specrt-llama");
-    while (n > 0 && path[n - 1] != '/') n--;
-    if (n <= 0) return;
-    strcpy(path + n, "specrt-llama");
-    execv(path, argv);
+    if (sl_child_beside("specrt-llama", path, sizeof path)) execv(path, argv);
 }
 
 int eval_main(int argc, char **argv) {
