@@ -1,17 +1,18 @@
 """Prompts for the drafter of SmolLM2: what real users asked, without what evaluation sets hold."""
+import gzip
 import json
 import os
+import re
 import struct
 import subprocess
-import sys
 
 import gguf
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "bench"))
-import overlap  # noqa: E402
-
+WORD = re.compile(r"\w+")
+RUN = 13             # words in a row that an evaluation set and a text do not share by chance
+LEAST_RUN = 6        # words of a document that is shorter, below which to find it says nothing
 N_HELD_OUT = 150     # WildChat prompts kept for evaluation
 LEAST_WORDS = 3
 MOST_TOKENS = 128    # of a prompt in its template
@@ -67,15 +68,51 @@ def evaluation_sets(shared, held_out, more):
     return sets
 
 
+def strings(value):
+    """All strings of a record, but not its keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from strings(part)
+
+
+def words(text):
+    return WORD.findall(text.lower())
+
+
+def runs(pieces):
+    """13 words in a row; a document that has none, by the longest piece."""
+    found = {tuple(piece[i:i + RUN]) for piece in pieces for i in range(len(piece) - RUN + 1)}
+    longest = tuple(max(pieces, key=len, default=()))
+    return found or ({longest} if len(longest) >= LEAST_RUN else set())
+
+
+def documents(path):
+    """Records of a file of JSON Lines, or of all files of a folder."""
+    if os.path.isdir(path):
+        for name in sorted(os.listdir(path)):
+            yield from documents(os.path.join(path, name))
+    elif path.removesuffix(".gz").endswith(".jsonl"):
+        with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as f:
+            yield from (json.loads(line) for line in f if line.strip())
+
+
 class Evaluation:
-    """All 13-word runs of the evaluation sets."""
+    """What a text may not share with the evaluation sets."""
 
     def __init__(self, sets):
-        self.tests = overlap.Tests(sets, 13)
+        self.runs = set()
+        for paths in sets.values():
+            for path in paths:
+                for record in documents(path):
+                    self.runs |= runs([words(s) for s in strings(record)])
+        self.lengths = sorted({len(run) for run in self.runs})
 
     def holds(self, text):
-        words = overlap.WORD.findall(text.lower())
-        return any(True for _ in self.tests.shared([words]))
+        found = words(text)
+        return any(tuple(found[i:i + n]) in self.runs
+                   for n in self.lengths for i in range(len(found) - n + 1))
 
 
 class Encoder:

@@ -12,7 +12,7 @@ for evaluation (WORK/held-out.jsonl) and drops what shares 13 words in a row wit
 hidden states (--part 1/2 and 2/2 may run side by side); --held-out, greedily, the prompts kept out.
 `read` lets it read what others answered (ShareGPT), which takes a quarter of the time a token, and keeps
 the layers that an EAGLE-3 head reads; `taps` adds these to the answers.
-`text` writes WORK/trained.jsonl, prompts and answers, for bench/overlap.py.
+`text` writes WORK/trained.jsonl, prompts and answers, to compare with evaluation sets.
 `draft` sees N tokens of the answers' first --batches; phase 2 over three drafted steps, of an MTP module four. It
 begins as the EAGLE-2 head in data/smollm2, so phase 2 is all that it needs, and a block drafter has one phase.
 `check` reads
@@ -125,7 +125,7 @@ def load_answers(args, *names):
 
 
 def trained(args):
-    """What bench/overlap.py compares with the evaluation sets."""
+    """What may be compared with the evaluation sets."""
     made, decode = load_answers(args, "answers", "read"), text.Decoder(args.model)
     path = os.path.join(args.work, "trained.jsonl")
     with open(path + ".part", "w", encoding="utf-8") as f:
