@@ -61,11 +61,21 @@ static inline void fixture_seal(uint8_t *bytes, size_t n) {
     memcpy(bytes, &h, sizeof h);
 }
 
+/* Zeroes, aligned as a bundle's bytes must be, which malloc's are not with 32 bits; for free(). */
+static inline uint8_t *fixture_aligned(size_t n) {
+#ifdef _WIN32
+    return (uint8_t *)calloc(1, n); /* aligned so, with 64 bits */
+#else
+    void *bytes = NULL;
+    return posix_memalign(&bytes, 16, n) ? NULL : (uint8_t *)memset(bytes, 0, n);
+#endif
+}
+
 /* A bundle of these sections (in this order), malloc'ed. */
 static inline uint8_t *fixture_bundle(const fixture_section *sections, int n_sections, size_t *n) {
     size_t end = 64 + 64 * (size_t)n_sections;
     for (int i = 0; i < n_sections; i++) end = (end + 63) / 64 * 64 + sections[i].n_stored;
-    uint8_t *bytes = (uint8_t *)calloc(1, end);
+    uint8_t *bytes = fixture_aligned(end);
     specrt_bundle_header h = {.version_major = 1, .table_offset = 64, .file_bytes = end};
     memcpy(h.magic, "\x89SPECB\r\n", 8);
     h.n_sections = (uint32_t)n_sections;

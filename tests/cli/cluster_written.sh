@@ -52,7 +52,8 @@ has router.recall=1 router.recall_oracle=1 router.n_examples=192
 accepts specrt-bundle verify run.specb
 refuses 3 "*training: expected 64 or more drafted positions of 2 or more prompts, found 2 of 1; *" \
     train --trace few.trace -o x.specb
-refuses 2 "*--router dynaspec or coral*" cluster-build --model $model --trace run.trace -o x.specb
+refuses 2 "*--router centroid, dynaspec or coral*" cluster-build --router none --model $model \
+    --trace run.trace -o x.specb
 model=eagle3.safetensors
 accepts train --trace eagle3.trace --json -o eagle3.specb
 has n_rows=64 router.recall=1

@@ -244,7 +244,8 @@ static void free_clusters(cluster_case *c) {
 static void run_clusters(cluster_case *c, int32_t n_take) {
     static level_input in;
     int32_t ids[2 * N_IDS];
-    specrt__source_session with = {.topk = MAX_N, .env = &c->shared->env};
+    specrt__source_session with = {
+        .topk = MAX_N, .n_block = 1, .n_states = MAX_N, .env = &c->shared->env};
     void *state = specrt__cluster_open(c->shared, &with);
     void *scratch = gpu_alloc(specrt__cuda_router_bytes(&c->router, BATCH, MAX_N));
     specrt__cuda_choice out = make_output(N_IDS);
@@ -329,7 +330,8 @@ static void run_successors(const graph_case *g, const specrt__cuda_cograph *grap
     shared.graph.offsets = g->offsets;
     shared.graph.ids = g->ids;
     shared.graph.counts = g->counts;
-    specrt__source_session with = {.topk = MAX_N, .env = &shared.env};
+    specrt__source_session with = {
+        .topk = MAX_N, .n_block = 1, .n_states = MAX_N, .env = &shared.env};
     void *state = specrt__successor_open(&shared, &with);
     uint32_t *levels = taken ? (uint32_t *)gpu_copy(taken, (size_t)BATCH * N_IDS * 4) : NULL;
     void *scratch = gpu_alloc(specrt__cuda_successors_bytes(graph, BATCH, MAX_N, size));

@@ -104,7 +104,8 @@ static specrt__sketch *twin_open(world *w, const specrt_head *head, int32_t n_pl
     specrt_shortlist basis = {&head->compute, &s->basis, 1, w->rank, w->n_cols, NULL};
     REQUIRE(specrt_shortlist_logits(&basis, w->center, 1, w->projected) == SPECRT_STATUS_OK);
     s->center = w->projected;
-    specrt__source_session with = {.topk = MAX_N, .env = &head->compute.env};
+    specrt__source_session with = {
+        .topk = MAX_N, .n_block = 1, .n_states = MAX_N, .env = &head->compute.env};
     return specrt__sketch_open(s, &with);
 }
 
