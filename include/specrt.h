@@ -1025,6 +1025,8 @@ SPECRT_API specrt_status specrt_session_load(specrt_session *session, const void
 extern "C" {
 #endif
 
+/* ---- blocks: the states of several positions in one pass ---- */
+
 /* A Markov head (DSpark): the logit of token v behind token p grows by to[v] . from[p], after logit_scale and
  * softcap. It belongs to a head (specrt_head_desc.markov) and is multiplied for the rows of the shortlist
  * alone, in every draft of a session: by expand, expand_batch and draft_block. Only rows and row_stride,

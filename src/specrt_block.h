@@ -26,6 +26,8 @@
 extern "C" {
 #endif
 
+/* ---- blocks: the states of several positions in one pass ---- */
+
 /* A Markov head (DSpark): the logit of token v behind token p grows by to[v] . from[p], after logit_scale and
  * softcap. It belongs to a head (specrt_head_desc.markov) and is multiplied for the rows of the shortlist
  * alone, in every draft of a session: by expand, expand_batch and draft_block. Only rows and row_stride,

@@ -9,7 +9,7 @@
 # about, what close, free and get_stats do, and the statuses that every call may return. Doxygen reports all else
 # that lacks a comment. Line numbers of its reports are a few too high, for groups take lines.
 BEGIN {
-    usual["n"] = "rows of the arrays"; usual["out"] = "receives the result"
+    usual["n"] = "rows of the arrays"; usual["n_bytes"] = "size in bytes"; usual["out"] = "receives the result"
     usual["err"] = "receives one line; may be NULL"; usual["env"] = "copied; NULL: all defaults"
     usual["desc"] = usual["params"] = "copied; NULL: all defaults"; usual["token"] = "target id"
     usual["host"] = "the application's models"; usual["stream"] = "a cudaStream_t; NULL: the default stream"
