@@ -51,6 +51,10 @@ class Settings:
 
 def settings(environment: Any = os.environ) -> Settings | None:
     """What the environment asks for; None: nothing."""
+    for name in "SPECRT_POLICY", "SPECRT_STOCK":
+        if environment.get(name):
+            raise SpecrtError(f"{name}: expected a list (SPECRT_TOKEN_MAP), found a setting of policies, which this plug-in "
+                              "does not run any more (docs/decisions/vllm.md); unset it")
     path, size = environment.get("SPECRT_TOKEN_MAP", ""), environment.get("SPECRT_SIZE", "0")
     if not path:
         return None

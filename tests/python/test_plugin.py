@@ -244,6 +244,7 @@ class Settings(Folder):
     def test_environment(self):
         self.assertIsNone(plugin.settings({}))
         self.assertIsNone(plugin.settings({"SPECRT_SIZE": "7"}))
+        self.says("SPECRT_POLICY: expected a list", plugin.settings, {"SPECRT_POLICY": "hybrid"})
         self.assertEqual(plugin.settings({"SPECRT_TOKEN_MAP": "a", "SPECRT_SIZE": "7"}), plugin.Settings("a", 7))
         self.says("SPECRT_SIZE: expected a whole number", plugin.settings,
                   {"SPECRT_TOKEN_MAP": "a", "SPECRT_SIZE": "many"})
