@@ -3,6 +3,7 @@
 #include "counts/counts.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
@@ -39,6 +40,26 @@ uint64_t sl_counts_n_tokens(const counts *c) {
     uint64_t sum = 0;
     for (int i = 0; i < c->n_domains; i++) sum += c->domains[i].n_tokens;
     return sum;
+}
+
+static uint64_t decayed(uint64_t n, double share) {
+    return share < 1 ? (uint64_t)nearbyint(share * (double)n) : n;
+}
+
+void sl_counts_decay(counts *c, double share) {
+    for (int i = 0; i < c->n_domains; i++) {
+        counts_domain *d = &c->domains[i];
+        int32_t n_kept = 0;
+        d->n_completions = decayed(d->n_completions, share);
+        d->n_tokens = 0;
+        for (int32_t j = 0; j < d->n_rows; j++) {
+            counts_row row = d->rows[j];
+            row.n = decayed(row.n, share);
+            if (row.n) d->rows[n_kept++] = row;
+            d->n_tokens += row.n;
+        }
+        d->n_rows = n_kept;
+    }
 }
 
 /* 0: the options are of version 1; -1: no number of folds. */

@@ -91,6 +91,10 @@ specrt_status sl_counts_read(counts *c, const char *path, specrt_error *err);
 specrt_status sl_counts_read_memory(counts *c, const void *bytes, size_t n, const char *name,
                                     specrt_error *err);
 
+/* sl_counts_decay() : multiply all counts of tokens by `share`, above 0 and at most 1, rounded; what rounds
+ * to none goes. Tallies of documents and bytes stay: they say what was read. */
+void sl_counts_decay(counts *c, double share);
+
 specrt_status sl_counts_write(const counts *c, out_file *out, specrt_error *err);
 
 /* Counted by language, what a domain's documents in one script add up to is a domain of its own,

@@ -74,6 +74,6 @@ printf '%s\n' $'#specrt-counts\t1' "$(grep '^#tokenizer' c.a)" "$(grep '^#termin
     $'300\t6\t1' $'301\t2\t0' $'302\t0\t3' $'#end\t3\t915' >old
 accepts vocabtrim-calibrate --merge old --size 7 --json
 has n_tokens=12 coverage_holdout=0.25 coverage_holdout_low=null coverage_holdout_high=null \
-    'sweep[].coverage_holdout=0.25 1 1 1 1 1 1'
+    'sweep[].coverage_holdout=0.25 1 1 1 1 1 1 1'
 refuses 3 "*: old: *folds=5*holdout=0.2*" \
     vocabtrim-calibrate --merge c.a old --size 300 --json

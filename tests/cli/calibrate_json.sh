@@ -5,7 +5,7 @@ accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus "$CLI_TESTS" --hol
 [ "$(wc -l <../out)" = 1 ] || fail "more than one line"
 json ../out n_tokens n_distinct bytes_read seconds peak_bytes best_size n_bad_records \
     'domains[0].name' coverage_calibration coverage_holdout >../json || fail "a field is missing"
-has n_selected=2000 'sweep[].size=1024 2000 2048 4096 8192 16384 32758' \
+has n_selected=2000 'sweep[].size=512 1024 2000 2048 4096 8192 16384 32758' \
     'sweep[0].coverage_calibration=0.*' 'sweep[0].coverage_holdout=0.*' 'sweep[0].tau=[12].*' \
     'sweep[0].mbsu=[12].*' 'advice=--policy hybrid, with cograph-build*(figures: *held-out.md)'
 # Nothing is claimed without rates.

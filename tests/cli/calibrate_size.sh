@@ -15,7 +15,7 @@ for size in 32K 32m 32kb k 1.5k 9007199254740993k; do
 done
 for rules in "--size 4 --mass 0.5" "--size 4 --min-count 2" "--mass 0.5 --min-count 2" \
     "--min-count 2 --budget-mib 3"; do
-    refuses 2 "*give one of --size, --mass, --min-count and --budget-mib" run $rules
+    refuses 2 "*give one of --size, --mass, --accept-loss, --min-count and --budget-mib" run $rules
 done
 refuses 2 "*--mass: expected a number from 1e-09 to 1, found '1.5'" run --mass 1.5
 refuses 2 "*--mass: *found 'nan'" run --mass nan
@@ -34,5 +34,5 @@ warns "*size 11 instead *
 *warning: all records fell into one part of 10, so nothing was held out and coverage of other text \
 is unknown; give more records (a text file is one)"
 of 65536
-has n_selected=32768 'sweep[].size=1024 2048 4096 8192 16384 32768 65536'
+has n_selected=32768 'sweep[].size=512 1024 2048 4096 8192 16384 32768 65536'
 ! grep -q default ../err || fail "the default size is told: $(cat ../err)"

@@ -13,7 +13,8 @@ ids: 20 tokens in 2 documents; 5,000 ids, 1 of them forced
 
       size  calibration   hold-out     tau    MBSU  60%                 100%
 >        3      61.111%          -   1.399   0.903  #
-     1,024     100.000%          -   1.750   1.122  ########################  best
+       512     100.000%          -   1.750   1.126  ########################  best
+     1,024     100.000%          -   1.750   1.122  ########################
      2,048     100.000%          -   1.750   1.115  ########################
      4,096     100.000%          -   1.750   1.100  ########################
      5,000     100.000%          -   1.750   1.094  ########################
@@ -35,13 +36,14 @@ has n_tokens=20 n_selected=3 n_distinct=7 unseen_estimate=0.2 bytes_read=40 n_fi
     'domains[].n_completions=0 0' 'domains[].coverage_calibration=0.5625 1' \
     'domains[name=u.bin].digest=0ef749a5728751a9' 'speed.accept_rate=0.5 0.5' speed.gamma=2 \
     speed.target_params=100000000 speed.draft_params=30000000 speed.d_draft=512 \
-    'speed.params_source=as given' best_size=1024 'sweep[].size=3 1024 2048 4096 5000' \
-    'sweep[].tau=1.3989 1.75 1.75 1.75 1.75' 'sweep[].c=0.2744 0.2796 0.2849 0.2954 0.3' \
-    'sweep[].mbsu=0.9032 1.1223 1.1148 1.1001 1.0938'
+    'speed.params_source=as given' best_size=512 'sweep[].size=3 512 1024 2048 4096 5000' \
+    'sweep[].tau=1.3989 1.75 1.75 1.75 1.75 1.75' 'sweep[].c=0.2744 0.277 0.2796 0.2849 0.2954 0.3' \
+    'sweep[].mbsu=0.9032 1.1261 1.1223 1.1148 1.1001 1.0938'
 export LC_ALL=C.UTF-8
 run --accept-rate 0.5,0.5
 prints '*hold-out     tau  60%                 100%
 >        3      61.111%          -   1.399  ▋
+       512     100.000%          -   1.750  ████████████████████████
      1,024     100.000%          -   1.750  ████████████*█
 *   5,000     100.000%          -   1.750  ████████████*█
 
@@ -49,6 +51,7 @@ At 3 ids*'
 run --weights t.bin:1
 prints '*hold-out  60%                 100%
 >        3      65.000%          -  ███
+       512     100.000%          -  ████████████████████████
      1,024     100.000%          -  ████████████*█
 *'
 

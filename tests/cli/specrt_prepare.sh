@@ -75,6 +75,8 @@ prints '* vllm serve *target*"model":"*/eagle"*'
 [ ! -e plugin/drafter ] || fail "plugin/drafter is there"
 accepts prepare eagle3 --text text --for vllm --mass 0.5 --dry-run -o dry
 prints '*--tokenizer target --corpus text --exclude dry --mass 0.5*specrt-bundle check dry/drafter*'
+accepts prepare eagle3 --text text --for vllm --accept-loss 0.01 --dry-run -o dry
+prints '*--exclude dry --accept-loss 0.01*'
 [ ! -e dry ] || fail "a dry run wrote"
 # It says how long the steps that are not done take, which grows with the text.
 warns '*ranks*(about 1 s)*specrt: about [0-9]* s on an idle machine'
@@ -301,7 +303,7 @@ refuses 2 '*--for: expected vllm, sglang, llama.cpp, text or specrt, found tgi*'
     prepare eagle3 --text text --for tgi -o x
 refuses 2 '*--text, --prompts: expected at most 32 paths' \
     prepare eagle3 --text $(yes text | head -n 33) --for vllm -o x
-refuses 2 '*expected --size or --mass, found both*' \
+refuses 2 '*expected one of --size, --mass and --accept-loss, found two*' \
     prepare eagle3 --text text --for vllm --size 9 --mass 0.5 -o x
 refuses 2 '*--with: expected graph, sketch, clusters or none, found grap*' \
     prepare eagle3 --text text --for vllm --with grap -o x

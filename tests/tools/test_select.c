@@ -342,11 +342,11 @@ static void test_sweep(void) {
     random_state = 16;
     counts_fill(&c, 2);
     REQUIRE(calibrate_ranking_create(&c, NULL, NULL, 0, &r, NULL) == SPECRT_STATUS_OK);
-    check_sweep(&r, &none, 51, 4, (const int32_t[]){51, 1024, 2048, 2950});
-    check_sweep(&r, &some, 1024, 3, (const int32_t[]){1024, 2048, 2950});
-    check_sweep(&r, &some, 2000, 4, (const int32_t[]){1024, 2000, 2048, 2950});
-    check_sweep(&r, &some, 2500, 4, (const int32_t[]){1024, 2048, 2500, 2950});
-    check_sweep(&r, &some, 2950, 3, (const int32_t[]){1024, 2048, 2950});
+    check_sweep(&r, &none, 51, 5, (const int32_t[]){51, 512, 1024, 2048, 2950});
+    check_sweep(&r, &some, 1024, 4, (const int32_t[]){512, 1024, 2048, 2950});
+    check_sweep(&r, &some, 2000, 5, (const int32_t[]){512, 1024, 2000, 2048, 2950});
+    check_sweep(&r, &some, 2500, 5, (const int32_t[]){512, 1024, 2048, 2500, 2950});
+    check_sweep(&r, &some, 2950, 4, (const int32_t[]){512, 1024, 2048, 2950});
     free(rates);
     calibrate_ranking_free(&r);
     sl_counts_free(&c);

@@ -140,7 +140,8 @@ static int check_options(prepare *p) {
         return sl_cli_usage("--fill: expected --prompts with it");
     if (p->text.n + p->fill.n > STEP_WORDS / 2 || p->prompts.n > STEP_WORDS / 2)
         return sl_cli_usage("--text, --prompts: expected at most %d paths", STEP_WORDS / 2);
-    if (p->size > 0 && p->mass > 0) return sl_cli_usage("expected --size or --mass, found both");
+    if ((p->size > 0) + (p->mass > 0) + (p->loss > 0) > 1)
+        return sl_cli_usage("expected one of --size, --mass and --accept-loss, found two");
     return check_with(p);
 }
 
@@ -308,6 +309,7 @@ static int name_outputs(prepare *p) {
                             p->drafter, p->cut);
     snprintf(p->size_text, sizeof p->size_text, "%lld", (long long)p->size);
     snprintf(p->mass_text, sizeof p->mass_text, "%.9g", p->mass);
+    snprintf(p->loss_text, sizeof p->loss_text, "%.9g", p->loss);
     snprintf(p->seed_text, sizeof p->seed_text, "%lld", (long long)p->common.seed);
     snprintf(p->tokens_text, sizeof p->tokens_text, "%lld", (long long)p->tokens);
     snprintf(p->threads_text, sizeof p->threads_text, "%lld", (long long)p->common.threads);
@@ -520,6 +522,9 @@ int prepare_main(int argc, char **argv) {
                    "below 65536)"),
         sl_cli_real("mass", "P", &p.mass, 1e-9, 1,
                     "as few tokens as cover share P of held-out text"),
+        sl_cli_real("accept-loss", "P", &p.loss, 1e-4, 0.5,
+                    "as few as lose at most share P of the accept length in every domain, by "
+                    "coverage"),
         sl_cli_flag("by-language", &p.by_language,
                     "rank and report the text by the scripts that it is written in"),
         sl_cli_flag("balance", &p.balance,

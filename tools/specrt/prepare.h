@@ -35,8 +35,8 @@ extern const char *const prepare_sections[N_SECTIONS];
 
 typedef struct prepare {
     const char *target, *drafter, *format, *engine_name, *with, *endpoint, *model;
-    int64_t size; /* 0: not given */
-    double mass;  /* 0: not given */
+    int64_t size;      /* 0: not given */
+    double mass, loss; /* 0: not given */
     cli_list text, prompts, fill;
     bool dry_run, by_language, balance;
     /* Of our engine; 0 and NULL: not given. */
@@ -58,7 +58,8 @@ typedef struct prepare {
         cut[TOOL_PATH_BYTES], trace[TOOL_PATH_BYTES], comparison[TOOL_PATH_BYTES],
         page[TOOL_PATH_BYTES];
     char weights[TOOL_PATH_BYTES + 16], settings[2 * PREPARE_WITH]; /* words of a step */
-    char size_text[24], mass_text[24], seed_text[24], threads_text[24], tokens_text[24];
+    char size_text[24], mass_text[24], loss_text[24], seed_text[24], threads_text[24],
+        tokens_text[24];
     steps steps;
 } prepare;
 

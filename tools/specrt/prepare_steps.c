@@ -137,6 +137,7 @@ int prepare_ranks(prepare *p) {
     step_word(&s, "vocabtrim-calibrate");
     add_corpus(p, &s);
     if (p->mass > 0) step_option(&s, "--mass", p->mass_text);
+    if (p->loss > 0) step_option(&s, "--accept-loss", p->loss_text);
     if (p->size) step_option(&s, "--size", p->size_text);
     if (p->by_language) step_word(&s, "--by-language");
     if (p->balance) step_word(&s, "--balance");

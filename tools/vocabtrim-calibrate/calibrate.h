@@ -29,12 +29,13 @@ typedef struct calibrate_options {
     shard part;        /* and of MPI ranks */
 
     /* selection */
-    int64_t size, min_count; /* INT64_MIN: not given */
-    double mass, budget_mib; /* NaN: not given */
-    double holdout;          /* NaN: not given, the default */
-    int n_folds;             /* 1: nothing is held out */
+    int64_t size, min_count;       /* INT64_MIN: not given */
+    double mass, budget_mib, loss; /* NaN: not given */
+    double holdout;                /* NaN: not given, the default */
+    int n_folds;                   /* 1: nothing is held out */
     const char *keep;
     cli_list weights;
+    double decay; /* of --merge */
     bool balance;
     select_rule rule;
     double rule_value;

@@ -46,6 +46,7 @@ static specrt_status read_merged(const calibrate_options *o, counts *c, specrt_e
     /* Under MPI the ranks' counts are added up, so one of them brings in the files. */
     if (sl_mpi_rank() > 0 && o->corpus.n) return SPECRT_STATUS_OK;
     for (int i = 0; i < o->merge.n; i++) TRY(sl_counts_read(c, o->merge.items[i], err));
+    sl_counts_decay(c, o->decay); /* nothing else was counted yet */
     return SPECRT_STATUS_OK;
 }
 

@@ -77,8 +77,11 @@ static specrt_status choose_size(calibration *run, specrt_error *err) {
                         " valid ids, %" PRId32 " of them forced",
                         value, DEFAULT_SIZE, n_valid, n_forced);
     }
-    TRY(select_size(&run->ranking, o->rule, value, run->has_head ? input_row_bytes(&run->head) : 0,
-                    &run->size, err));
+    if (o->rule == SELECT_LOSS)
+        run->size = sweep_size_of_loss(&run->ranking, &run->counts, &run->speed, value);
+    else
+        TRY(select_size(&run->ranking, o->rule, value,
+                        run->has_head ? input_row_bytes(&run->head) : 0, &run->size, err));
     run->ranking.header.n_default = run->size;
     return SPECRT_STATUS_OK;
 }
@@ -115,6 +118,31 @@ static bool warn_mass(const calibration *run) {
     return true;
 }
 
+/* Says what --accept-loss found, and where it rests on too little. @return whether that is so. */
+static bool tell_loss(const calibration *run) {
+    const speed_model *m = &run->speed;
+    double loss = run->options->rule_value, whole = speed_tau(m->rates, m->n_rates, 1);
+    if (run->options->rule != SELECT_LOSS) return false;
+    if (!run->ranking.n_held_out) {
+        sl_cli_warn(
+            "--accept-loss %g: nothing was held out, so the list has all ids; give more records, "
+            "some of them held out (--holdout 0.1)",
+            loss);
+        return true;
+    }
+    sweep_worst w = sweep_worst_of(&run->ranking, &run->counts, m, run->size);
+    const char *name = w.domain < 0 ? "all text" : run->counts.domains[w.domain].name;
+    sl_cli_info("%s ids: accept length %.3f instead of %.3f, a loss of %.2f%% (95%%: %.2f to %.2f) "
+                "in the worst domain, %s; estimated from coverage and --accept-rate %s",
+                sl_text_count((uint64_t)run->size), w.tau, whole, 100 * (1 - w.tau / whole),
+                100 * (1 - w.range.high / whole), 100 * (1 - w.range.low / whole),
+                sl_text_name(name), run->options->accept_rate);
+    if (1 - w.range.low / whole <= 2 * loss) return false;
+    sl_cli_warn("--accept-loss %g: the text cannot show it; more records of %s narrow the interval",
+                loss, sl_text_name(name));
+    return true;
+}
+
 /* The domain that misses most of what the list misses more of held-out than of ranked text; -1: none misses
  * half of it. */
 static int gap_domain(const calibration *run, double gap) {
@@ -142,7 +170,9 @@ static void name_cause(const calibration *run, double gap, char *out, size_t n) 
                  "%.1f%% of further tokens will be ids not seen here (%s were seen): give "
                  "more text%s",
                  100 * r->unseen, sl_text_count((uint64_t)r->n_seen),
-                 run->options->rule == SELECT_MASS ? "" : ", or let --mass choose the size");
+                 run->options->rule == SELECT_MASS || run->options->rule == SELECT_LOSS
+                     ? ""
+                     : ", or let --mass choose the size");
     else
         snprintf(out, n,
                  "records have words of their own: give more records of each kind, rather "
@@ -172,7 +202,7 @@ static specrt_status select_and_sweep(calibration *run, char *const *names, spec
     TRY(calibrate_ranking_create(&run->counts, run->weights, run->keep, run->n_keep, &run->ranking,
                                  err));
     TRY(choose_size(run, err));
-    if (!warn_mass(run)) warn_gap(run);
+    if (!warn_mass(run) && !tell_loss(run)) warn_gap(run);
     calibrate_warn_languages(run);
     return sweep_create(&run->ranking, &run->speed, run->size, &run->sweep, err);
 }

@@ -35,6 +35,9 @@ static int parse_table(calibrate_options *o, int argc, char **argv) {
                    "exactly N ids (default 32768; a quarter of a vocabulary below 65536)"),
         sl_cli_real("mass", "P", &o->mass, 1e-9, 1,
                     "the fewest that cover share P of held-out text"),
+        sl_cli_real("accept-loss", "P", &o->loss, 1e-4, 0.5,
+                    "the fewest that lose at most share P of the accept length in every domain, "
+                    "estimated from held-out text and --accept-rate (0.8,0.8,0.8)"),
         sl_cli_int("min-count", "N", &o->min_count, 1, 9e15, "those seen at least N times"),
         sl_cli_real("budget-mib", "M", &o->budget_mib, 1e-6, 1e9,
                     "as many rows of --model's head as fit M MiB"),
@@ -42,20 +45,19 @@ static int parse_table(calibrate_options *o, int argc, char **argv) {
         sl_cli_heading("Ranking"),
         sl_cli_string(
             "keep", "IDS|FILE", &o->keep,
-            "always members: 5,7-9 or a file of ids; bytes: the tokens of one byte, by which "
-            "any text can be drafted; with --tokenizer none the terminators"),
+            "always members: 5,7-9 or a file; bytes: the tokens of one byte, by which any text "
+            "can be drafted (so with --accept-loss); with --tokenizer none the terminators"),
         sl_cli_strings("weights", "FILE:W,...", &o->weights,
                        "weight of a --corpus argument or domain (default 1)"),
+        sl_cli_real("decay", "F", &o->decay, 1e-6, 1,
+                    "multiply --merge's counts by F first, to follow traffic (1)"),
         sl_cli_flag("balance", &o->balance,
                     "the same share for each language of --by-language, else for each domain"),
         sl_cli_real("holdout", "F", &o->holdout, 0, 0.5,
-                    "share of records held out at a time to measure coverage: 1/F parts are "
-                    "tested, each by "
-                    "the list of the others (default 0.1; 0: none, else 0.05 to 0.5)"),
+                    "share of records tested at a time, by the list of the others (default 0.1; "
+                    "0: none, else 0.05 to 0.5)"),
         sl_cli_real("min-coverage", "P", &o->min_coverage, 0, 1,
-                    "fail with exit code 4 when hold-out coverage (without one, that of the ranked "
-                    "text) is "
-                    "below P"),
+                    "fail with exit code 4 when hold-out coverage (else the text's) is below P"),
         sl_cli_flag("allow-below", &o->allow_below, "write the outputs even below --min-coverage"),
 
         sl_cli_heading("Model and speed estimate"),
@@ -104,11 +106,22 @@ static int choose_rule(calibrate_options *o) {
     if (o->min_count != NOT_GIVEN)
         given++, o->rule = SELECT_MIN_COUNT, o->rule_value = (double)o->min_count;
     if (!isnan(o->budget_mib)) given++, o->rule = SELECT_BUDGET, o->rule_value = o->budget_mib;
+    if (!isnan(o->loss)) given++, o->rule = SELECT_LOSS, o->rule_value = o->loss;
     o->rule_given = given > 0;
-    if (given > 1) return sl_cli_usage("give one of --size, --mass, --min-count and --budget-mib");
+    if (given > 1)
+        return sl_cli_usage(
+            "give one of --size, --mass, --accept-loss, --min-count and --budget-mib");
+    if (o->decay < 1 && !o->merge.n) return sl_cli_usage("--decay goes with --merge");
     if (o->rule == SELECT_BUDGET && !o->model && given)
         return sl_cli_usage("--budget-mib needs --model for the bytes of a row");
     return -1;
+}
+
+/* What --accept-loss goes by where nothing else is said. */
+static void fill_loss(calibrate_options *o) {
+    if (o->rule != SELECT_LOSS) return;
+    if (!o->accept_rate) o->accept_rate = "0.8,0.8,0.8";
+    if (!o->keep && o->tokenizer && strcmp(o->tokenizer, "none") != 0) o->keep = "bytes";
 }
 
 static int check_words(const calibrate_options *o) {
@@ -187,6 +200,8 @@ int calibrate_options_parse(calibrate_options *o, int argc, char **argv) {
     *o = (calibrate_options){.size = NOT_GIVEN,
                              .min_count = NOT_GIVEN,
                              .mass = NAN,
+                             .loss = NAN,
+                             .decay = 1,
                              .budget_mib = NAN,
                              .holdout = NAN,
                              .min_coverage = NAN,
@@ -195,6 +210,7 @@ int calibrate_options_parse(calibrate_options *o, int argc, char **argv) {
     int (*const checks[])(const calibrate_options *) = {check_words, check_input, check_output,
                                                         check_speed};
     if (code < 0) code = choose_rule(o);
+    fill_loss(o);
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && code < 0; i++) code = checks[i](o);
     if (code < 0)
         code = sl_shard_choose(o->shard, calibrate_options_counts_only(o), o->corpus.n > 0,

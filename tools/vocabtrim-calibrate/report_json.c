@@ -46,7 +46,7 @@ static json_object *domain_json(const calibration *run, int i) {
 }
 
 static json_object *selection_json(const calibration *run) {
-    static const char *const rules[] = {"size", "mass", "min_count", "budget_mib"};
+    static const char *const rules[] = {"size", "mass", "min_count", "budget_mib", "accept_loss"};
     const calibrate_options *options = run->options;
     json_object *o = json_object_new_object();
     sl_json_put(o, "rule", json_object_new_string(rules[options->rule]));

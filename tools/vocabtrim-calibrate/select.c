@@ -420,6 +420,7 @@ specrt_status select_size(const calibrate_ranking *r, select_rule rule, double v
     case SELECT_MASS: *size = size_of_mass(r, value); break;
     case SELECT_MIN_COUNT: *size = size_of_min_count(r, value); break;
     case SELECT_BUDGET: return size_of_budget(&limits, value, row_bytes, size, err);
+    case SELECT_LOSS: break;
     }
     /* Without forced ids a rule may ask for nothing, which no list can be. */
     if (*size < 1) *size = 1;

@@ -69,7 +69,13 @@ coverage_range calibrate_ranking_interval(const calibrate_ranking *r, const coun
 /* calibrate_ranking_held_out() : tokens of a domain that lie in folds held out. */
 uint64_t calibrate_ranking_held_out(const calibrate_ranking *r, const counts_domain *d);
 
-typedef enum select_rule { SELECT_SIZE, SELECT_MASS, SELECT_MIN_COUNT, SELECT_BUDGET } select_rule;
+typedef enum select_rule {
+    SELECT_SIZE,
+    SELECT_MASS,
+    SELECT_MIN_COUNT,
+    SELECT_BUDGET,
+    SELECT_LOSS, /* sweep.h */
+} select_rule;
 
 /* select_size_check() : the range of --size, before anything is counted.
  * @return OK, or BAD_ARG naming the range. */

@@ -28,7 +28,7 @@ double speed_mbsu(double tau, double c, int gamma) {
 static int sizes_of(const specrt_ranks_header *h, int32_t chosen, int32_t sizes[MAX_ROWS]) {
     int n = 0;
     bool placed = false;
-    for (int32_t size = 1024;; size = size <= h->n_valid / 2 ? size * 2 : h->n_valid) {
+    for (int32_t size = 512;; size = size <= h->n_valid / 2 ? size * 2 : h->n_valid) {
         if (size > h->n_valid) size = h->n_valid;
         if (!placed && chosen <= size) {
             if (chosen < size) sizes[n++] = chosen;
@@ -52,6 +52,41 @@ static sweep_row row_of(const calibrate_ranking *r, const speed_model *m, int32_
         row.mbsu = speed_mbsu(row.tau, row.c, m->n_rates);
     }
     return row;
+}
+
+sweep_worst sweep_worst_of(const calibrate_ranking *r, const counts *c, const speed_model *m,
+                           int32_t size) {
+    sweep_worst worst = {.domain = -1,
+                         .coverage = calibrate_ranking_coverage(r, COVERAGE_HOLDOUT, size)};
+    for (int i = 0; i < c->n_domains; i++) {
+        double coverage;
+        calibrate_ranking_coverage_domain(r, &c->domains[i], COVERAGE_HOLDOUT, &size, 1, &coverage);
+        if (1000 * calibrate_ranking_held_out(r, &c->domains[i]) >= r->n_held_out &&
+            coverage < worst.coverage) {
+            worst.domain = i;
+            worst.coverage = coverage;
+        }
+    }
+    const counts_domain *d = worst.domain < 0 ? NULL : &c->domains[worst.domain];
+    coverage_range range = calibrate_ranking_interval(r, d, size);
+    worst.tau = speed_tau(m->rates, m->n_rates, worst.coverage);
+    worst.range.low = speed_tau(m->rates, m->n_rates, range.low);
+    worst.range.high = speed_tau(m->rates, m->n_rates, range.high);
+    return worst;
+}
+
+int32_t sweep_size_of_loss(const calibrate_ranking *r, const counts *c, const speed_model *m,
+                           double loss) {
+    double least = (1 - loss) * speed_tau(m->rates, m->n_rates, 1);
+    int32_t low = r->header.n_forced > 1 ? r->header.n_forced : 1, high = r->header.n_valid;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (sweep_worst_of(r, c, m, middle).tau >= least)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
 }
 
 specrt_status sweep_create(const calibrate_ranking *r, const speed_model *m, int32_t chosen,

@@ -41,7 +41,23 @@ double speed_c(const speed_model *m, int32_t size);
 /* speed_mbsu() : tau / (c * gamma + 1). */
 double speed_mbsu(double tau, double c, int gamma);
 
-/* sweep_create() : 1k, 2k, 4k ... below the full vocabulary, the full vocabulary and `chosen`. The
+/* What a list covers least of held-out text. */
+typedef struct sweep_worst {
+    int domain; /* of those with a thousandth of the text; -1: all text is covered less */
+    double coverage, tau;
+    coverage_range range; /* 95% interval of tau */
+} sweep_worst;
+
+/* sweep_worst_of() : the domain of the least coverage, and the accept length that follows from the rates. */
+sweep_worst sweep_worst_of(const calibrate_ranking *r, const counts *c, const speed_model *m,
+                           int32_t size);
+
+/* sweep_size_of_loss() : the smallest size whose accept length in the worst domain is at least 1 - loss of
+ * the whole vocabulary's; all valid ids where nothing was held out. */
+int32_t sweep_size_of_loss(const calibrate_ranking *r, const counts *c, const speed_model *m,
+                           double loss);
+
+/* sweep_create() : 512, 1k, 2k ... below the full vocabulary, the full vocabulary and `chosen`. The
  * hold-out coverage goes into tau where there is one. */
 specrt_status sweep_create(const calibrate_ranking *r, const speed_model *m, int32_t chosen,
                            sweep *out, specrt_error *err);
