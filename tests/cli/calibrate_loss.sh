@@ -1,5 +1,5 @@
-# --accept-loss is a share of the accept length that no domain loses by held-out text, and --decay lets a list
-# follow traffic.
+# --accept-loss is a share of the accept length that no domain loses by held-out text, and --decay
+# lets a list follow traffic.
 . "$CLI_TESTS/lib.bash"
 run() { vocabtrim-calibrate --tokenizer "$TOKENIZER" "$@"; }
 
@@ -7,7 +7,8 @@ run() { vocabtrim-calibrate --tokenizer "$TOKENIZER" "$@"; }
 awk 'BEGIN {
     srand(3)
     for (i = 0; i < 400; i++) {
-        printf "{\"text\": \"the list of the list of the list %d %d %d of the list\"}\n", i % 10, i / 10 % 10, i / 100 >"plain.jsonl"
+        printf "{\"text\": \"the list of the list of the list %d %d %d of the list\"}\n",
+            i % 10, i / 10 % 10, i / 100 >"plain.jsonl"
         printf "{\"text\": \"" >"rare.jsonl"
         for (j = 0; j < 30; j++) printf "%c%c ", 97 + rand() * 26, 97 + rand() * 26 >"rare.jsonl"
         print "\"}" >"rare.jsonl"
@@ -25,7 +26,9 @@ of_size() {
     accepts run --corpus plain.jsonl rare.jsonl --size "$1" --keep bytes --json -f -o size.specb
     json ../out 'domains[name=rare.jsonl].coverage_holdout'
 }
-loses() { awk -v c="$1" 'BEGIN { x = 0.8 * c; t = 1 + x + x * x + x * x * x; exit !(t / 2.952 < 0.95) }'; }
+loses() {
+    awk -v c="$1" 'BEGIN { x = 0.8 * c; exit !((1 + x + x * x + x * x * x) / 2.952 < 0.95) }'
+}
 least=$(of_size "$size") fewer=$(of_size $((size - 1)))
 ! loses "$least" || fail "$size ids cover $least, and lose more than 5%"
 loses "$fewer" || fail "$((size - 1)) ids cover $fewer, and would do"
@@ -48,12 +51,13 @@ warns '*--accept-loss 0.01: the text cannot show it; more records of *'
 accepts run --corpus plain.jsonl --counts-out old
 accepts run --corpus rare.jsonl --merge old --decay 0.5 --counts-out new
 accepts run --merge new --json
-awk -F '\t' '/^#domain/ { plain = $NF == "plain.jsonl" } /^[0-9]/ && plain { for (i = 2; i <= NF; i++) n += $i }
-    END { print n }' old new >sums
+awk -F '\t' '/^#domain/ { plain = $NF == "plain.jsonl" }
+    /^[0-9]/ && plain { for (i = 2; i <= NF; i++) n += $i } END { print n }' old new >sums
 read -r both <sums
 accepts run --merge old --json -o old.specb
 all=$(json ../out n_tokens)
 [ $((both - all)) -ge $((all / 2 - 50)) ] && [ $((both - all)) -le $((all / 2 + 50)) ] ||
     fail "of $all tokens $((both - all)) are left, expected half"
 refuses 2 '*--decay goes with --merge*' run --corpus rare.jsonl --decay 0.5 -o x.specb
-refuses 2 '*one of --size, --mass, --accept-loss*' run --corpus rare.jsonl --size 9 --accept-loss 0.1 -o x
+refuses 2 '*one of --size, --mass, --accept-loss*' run --corpus rare.jsonl --size 9 \
+    --accept-loss 0.1 -o x
