@@ -40,6 +40,8 @@
 extern "C" {
 #endif
 
+#define SPECRT_LLAMA_TAPS 8 /* most layers of a target whose states a drafter reads */
+
 /* The rows of a drafter's head: of an MTP layer its shared_head_head.weight, else output.weight of the
  * GGUF, or token_embd.weight where they are one; of tokens d2t where it has such a list. */
 typedef struct specrt_llama_head {
@@ -50,16 +52,30 @@ typedef struct specrt_llama_head {
     specrt_head_desc projection;
     void *map; /* the file, owned */
     size_t n_map;
-    int32_t *ids;             /* desc.ids, owned; NULL: none */
-    int32_t target_layers[3]; /* eagle3.target_layers; 0: none */
-    int32_t n_mtp;            /* MTP layers behind the model's own, which then draft; 0: none */
+    int32_t *ids; /* desc.ids, owned; NULL: none */
+    int32_t n_mtp; /* MTP layers behind the model's own, which then draft; 0: none */
+    /* eagle3.target_layers or dflash.target_layers: the first of them, and how many there are */
+    int32_t target_layers[SPECRT_LLAMA_TAPS], n_target_layers;
+
+    /* Of a block drafter. desc.markov and confidence are owned; NULL: none */
+    float *confidence; /* f32 [n_cols + rank of the Markov head, if any] */
+    float confidence_bias;
+    void *map_of_target; /* specrt_llama_head_share()'s file, owned */
+    size_t n_map_of_target;
 } specrt_llama_head;
 
 /* specrt_llama_head_open() : maps a GGUF file.
  * @return OK; IO; BAD_INPUT naming file, tensor or key; UNSUPPORTED for a type that specrt does not know, a
- * bias, or a part of a split file. */
+ * bias, a part of a split file, or a block drafter of another kind than DFlash and DSpark. */
 specrt_status specrt_llama_head_open(const char *path, specrt_llama_head *out, specrt_error *err);
 void specrt_llama_head_close(specrt_llama_head *head);
+
+/* specrt_llama_head_share() : takes the target's rows for a block drafter whose file has no head: desc.rows is
+ * NULL. llama.cpp takes them by itself.
+ *   target : the target's GGUF
+ * @return as specrt_llama_head_open(). */
+specrt_status specrt_llama_head_share(specrt_llama_head *head, const char *target,
+                                      specrt_error *err);
 
 /* specrt_llama_head_number() : Gives the rows their tokens' ids where the target has more tokens than the
  * head has rows: the others are emitted like any token, but never drafted. specrt_llama_create() calls it;
@@ -91,6 +107,7 @@ typedef struct specrt_llama_params {
      * reads_late: a drafter that is a model of its own reads the prompt when it first drafts, not beside the
      * target. is_plain: no drafter reads the text, which is not to be drafted for */
     const bool *reads_late, *is_plain;
+    const bool *by_position; /* the same, of a block drafter: as in specrt_block */
 } specrt_llama_params;
 
 /* Passes of both models since the last reset. */
