@@ -300,7 +300,7 @@ static specrt_status draft_own_block(decoder *d, specrt_error *err) {
 
 /* Level by level, or in one pass. */
 static specrt_status draft_chain(decoder *d, specrt_error *err) {
-    if (d->host.draft_block) return draft_own_block(d, err);
+    if (d->host.draft_block && d->num_steps > 0) return draft_own_block(d, err);
     for (int32_t level = 0; level < d->num_steps; level++) {
         const int32_t none = 0;
         const float zero = 0, *hidden, *draft_input = NULL;

@@ -106,6 +106,7 @@ static void add_keys(plan *p) {
                 {"dflash.attention.value_length", HEAD},
                 {"dflash.rope.dimension_count", HEAD},
                 {"dflash.block_size", BLOCK},
+                {"tokenizer.ggml.mask_token_id", MASK},
                 {"dflash.conv_kernel_size", 2}, /* the last four of a selector */
                 {"dflash.conv_group_size", 16},
                 {"dflash.selector_rank", RANK},
