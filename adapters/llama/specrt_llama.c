@@ -282,7 +282,8 @@ static void keep_drafted(specrt_llama *s, const specrt_draft *draft,
     while (n < most && draft->beam_rows && draft->beam_rows[verdict->nodes[n]] >= 0) n++;
     if (s->reader && n > 0) s->reader->advance(s);
     if (!s->reader && n > 0) s->n_read = s->n_past + n;
-    for (int32_t seq = 1; s->draft && !s->block && s->tree.topk > 1 && seq <= 2 * s->tree.topk; seq++)
+    for (int32_t seq = 1; s->draft && !s->block && s->tree.topk > 1 && seq <= 2 * s->tree.topk;
+         seq++)
         llama_memory_seq_rm(llama_get_memory(s->draft), seq, -1, -1);
 }
 
@@ -412,7 +413,8 @@ static specrt_status make_contexts(specrt_llama *s, struct llama_model *target,
         s->states = (float *)malloc((size_t)s->n_batch * (size_t)s->d_target * sizeof *s->states);
     s->tokens = (int32_t *)malloc((size_t)(s->n_context + SPECRT_TREE_MAX_NODES) * sizeof(int32_t));
     if (s->hidden && s->tokens && s->to_target.token && s->to_draft.token &&
-        (s->states || !p->keeps_states) && (!s->reader || (specrt_llama_taps_start(s) && s->reader->start(s))))
+        (s->states || !p->keeps_states) &&
+        (!s->reader || (specrt_llama_taps_start(s) && s->reader->start(s))))
         return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %d positions",
                             (int)s->n_context);

@@ -52,7 +52,7 @@ typedef struct specrt_llama_head {
     specrt_head_desc projection;
     void *map; /* the file, owned */
     size_t n_map;
-    int32_t *ids; /* desc.ids, owned; NULL: none */
+    int32_t *ids;  /* desc.ids, owned; NULL: none */
     int32_t n_mtp; /* MTP layers behind the model's own, which then draft; 0: none */
     /* eagle3.target_layers or dflash.target_layers: the first of them, and how many there are */
     int32_t target_layers[SPECRT_LLAMA_TAPS], n_target_layers;

@@ -171,9 +171,10 @@ static specrt_status check_block(const specrt_llama *s, const struct llama_model
     const struct specrt_llama_block *b = s->block;
     int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(draft));
     if (number(draft, "dflash.hyper_connection.count", 0) > 0)
-        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "drafter: dflash.hyper_connection.count: expected none; drafters of "
-                                "DeepSeek V4 are not supported");
+        return specrt_error_set(
+            err, SPECRT_STATUS_UNSUPPORTED,
+            "drafter: dflash.hyper_connection.count: expected none; drafters of "
+            "DeepSeek V4 are not supported");
     if (b->size < 2 || b->size > SPECRT_TREE_MAX_NODES)
         return bad("dflash.block_size", "2 to 64 positions", b->size, err);
     if (b->mask < 0 || b->mask >= n_vocab)

@@ -18,10 +18,10 @@ specrt_status specrt_llama_eagle3_open(specrt_llama *s, const struct llama_model
                                 "found %s",
                                 (int)d_target, text);
     specrt_llama_pairs_kind kind = {.d_pair = llama_model_n_embd(draft),
-                               .own = "eagle3_prenorm-0",
-                               .hidden = "result_norm",
-                               .encodes = true,
-                               .keeps_all = true};
+                                    .own = "eagle3_prenorm-0",
+                                    .hidden = "result_norm",
+                                    .encodes = true,
+                                    .keeps_all = true};
     s->taps.d_target = d_target;
     for (int k = 0; k < s->head->n_target_layers; k++)
         specrt_llama_taps_layer(&s->taps, k, s->head->target_layers[k]);

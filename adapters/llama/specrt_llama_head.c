@@ -70,7 +70,8 @@ static float real_key(const struct gguf_context *gguf, const char *arch, const c
  * the check at the start to find. */
 static void read_logits(const struct gguf_context *gguf, specrt_head_desc *out) {
     const char *arch = architecture(gguf);
-    if (is_assistant(gguf) || is_block(gguf)) return; /* its graph ends in the product, whatever the file says */
+    if (is_assistant(gguf) || is_block(gguf))
+        return; /* its graph ends in the product, whatever the file says */
     bool divides = strncmp(arch, "granite", 7) == 0 || strcmp(arch, "minicpm") == 0;
     bool caps = strcmp(arch, "gemma2") == 0 || strcmp(arch, "gemma3n") == 0;
     float scale = real_key(gguf, arch, "logit_scale");

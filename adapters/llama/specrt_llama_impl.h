@@ -18,7 +18,8 @@ typedef struct specrt_llama_reader specrt_llama_reader;
 /* States of the target that a drafter reads: rows of the target's last pass, and those that wait for the
  * drafter, of positions n_read to n_past - 1. */
 typedef struct specrt_llama_taps {
-    char nodes[SPECRT_LLAMA_TAPS][24]; /* [n_nodes] of the target's graph, f32 [rows, d_target] each */
+    char nodes[SPECRT_LLAMA_TAPS]
+              [24]; /* [n_nodes] of the target's graph, f32 [rows, d_target] each */
     char named[24 * SPECRT_LLAMA_TAPS]; /* all of them, for errors */
     int32_t n_nodes, d_target;
     int32_t width; /* of a position's states: n_nodes d_target */
@@ -45,11 +46,11 @@ struct specrt_llama {
     int32_t leaves[SPECRT_TREE_MAX_NODES], n_leaves; /* nodes of the tree at the target */
 
     const specrt_llama_reader
-        *reader; /* NULL: the drafter is a model of its own, which reads tokens */
-    specrt_llama_taps taps;           /* what the reader reads of the target */
-    struct specrt_llama_pairs *pairs; /* of a reader of pairs */
-    struct specrt_llama_block *block; /* of a block drafter */
-    bool is_mtp;                      /* the drafter is MTP layers */
+        *reader;            /* NULL: the drafter is a model of its own, which reads tokens */
+    specrt_llama_taps taps; /* what the reader reads of the target */
+    struct specrt_llama_pairs *pairs;                /* of a reader of pairs */
+    struct specrt_llama_block *block;                /* of a block drafter */
+    bool is_mtp;                                     /* the drafter is MTP layers */
     const bool *reads_late, *is_plain, *by_position; /* as in specrt_llama_params */
     bool outputs_all; /* every token of the target is an output, for its state */
 
@@ -126,7 +127,8 @@ int specrt_llama_headless(specrt_llama *s);
  * wants: whether the drafter reads a node. saw: whether all were there, of n rows; @return 0, or 1 and says
  * why. keep: of nodes [n]; NULL: the first n. start: @return whether there was memory. */
 void specrt_llama_taps_name(specrt_llama_taps *taps, int k, const char *node);
-void specrt_llama_taps_layer(specrt_llama_taps *taps, int k, int32_t layer); /* whose input it reads */
+void specrt_llama_taps_layer(specrt_llama_taps *taps, int k,
+                             int32_t layer); /* whose input it reads */
 bool specrt_llama_taps_start(specrt_llama *s);
 void specrt_llama_taps_close(specrt_llama_taps *taps);
 bool specrt_llama_taps_want(const specrt_llama *s, const struct ggml_tensor *t);

@@ -91,10 +91,10 @@ specrt_status specrt_llama_mtp_open(specrt_llama *s, const struct llama_model *t
     TRY(check_pair(target, draft, s->head->n_mtp, &k, err));
     int32_t d = llama_model_n_embd_out(draft);
     specrt_llama_pairs_kind kind = {.d_pair = d,
-                               .own = "h_nextn",
-                               .hidden = known[k].hidden,
-                               .shift = 1,
-                               .shares = known[k].target != NULL};
+                                    .own = "h_nextn",
+                                    .hidden = known[k].hidden,
+                                    .shift = 1,
+                                    .shares = known[k].target != NULL};
     s->taps.d_target = d;
     specrt_llama_taps_name(&s->taps, 0, known[k].of_outputs ? "result_norm" : "h_nextn");
     s->is_mtp = true;

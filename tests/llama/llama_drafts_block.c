@@ -109,8 +109,7 @@ static int read_theirs(text *t, const int32_t *tokens, int32_t n, int32_t keep) 
         const struct llama_embd feature = {row, 1, n_taps * d};
         const llama_pos at = t->n_past + i;
         for (size_t k = 0; k < n_taps; k++)
-            memcpy(row + k * d,
-                   get_input(t->ctx, (uint32_t)head->target_layers[k]) + (size_t)i * d,
+            memcpy(row + k * d, get_input(t->ctx, (uint32_t)head->target_layers[k]) + (size_t)i * d,
                    d * sizeof *row);
         llama_batch_ext_set_pos(batch, llama_batch_ext_add_embd(batch, 0, feature), &at);
     }
@@ -376,7 +375,8 @@ int main(int argc, char **argv) {
     for (int i = 0; !bad && i < N_TEXTS; i++)
         bad = open_theirs(&texts[i]) || open_ours(&texts[i]) || begin(&texts[i], words[i]);
     bad = bad || check_cycles(texts) || check_resumed(&texts[0]) || check_bytes(&texts[0], argv[2]);
-    if (!bad && argc == 4 && of.n_accepted < atoi(argv[3])) bad = fail("drafts", "too few accepted");
+    if (!bad && argc == 4 && of.n_accepted < atoi(argv[3]))
+        bad = fail("drafts", "too few accepted");
     for (int i = 0; i < N_TEXTS; i++) close_text(&texts[i]);
     specrt_llama_head_close(&of.head);
     llama_model_free(of.draft), llama_model_free(of.target);

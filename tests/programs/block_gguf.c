@@ -56,8 +56,12 @@ static void add_key(made *m, const char *key, uint32_t type, uint32_t elem, cons
     if (m->n_words + n > MOST_WORDS || m->n_kvs == MOST_KEYS) fail("too many keys");
     memcpy(at, values, (size_t)n * sizeof *at);
     m->n_words += n;
-    m->kvs[m->n_kvs++] = (gguf_kv){{key, strlen(key)},  type, elem, (uint64_t)n,
-                                   (const uint8_t *)at, elem == GGUF_BOOL ? 1 : 4 * (size_t)n};
+    m->kvs[m->n_kvs++] = (gguf_kv){{key, strlen(key)},
+                                   type,
+                                   elem,
+                                   (uint64_t)n,
+                                   (const uint8_t *)at,
+                                   elem == GGUF_BOOL ? 1 : 4 * (size_t)n};
 }
 
 static void add_number(made *m, const char *key, int64_t value) {
@@ -100,15 +104,14 @@ static int64_t number(json_object *config, const char *key) {
 }
 
 static void add_keys(made *m, json_object *config, const block_drafter *b) {
-    static const char *const keys[][2] = {
-        {"dflash.block_count", "num_hidden_layers"},
-        {"dflash.embedding_length", "hidden_size"},
-        {"dflash.feed_forward_length", "intermediate_size"},
-        {"dflash.attention.head_count", "num_attention_heads"},
-        {"dflash.attention.head_count_kv", "num_key_value_heads"},
-        {"dflash.attention.key_length", "head_dim"},
-        {"dflash.attention.value_length", "head_dim"},
-        {"dflash.rope.dimension_count", "head_dim"}};
+    static const char *const keys[][2] = {{"dflash.block_count", "num_hidden_layers"},
+                                          {"dflash.embedding_length", "hidden_size"},
+                                          {"dflash.feed_forward_length", "intermediate_size"},
+                                          {"dflash.attention.head_count", "num_attention_heads"},
+                                          {"dflash.attention.head_count_kv", "num_key_value_heads"},
+                                          {"dflash.attention.key_length", "head_dim"},
+                                          {"dflash.attention.value_length", "head_dim"},
+                                          {"dflash.rope.dimension_count", "head_dim"}};
     const float base = (float)json_object_get_double(sl_json_get(config, "rope_theta")),
                 eps = (float)json_object_get_double(sl_json_get(config, "rms_norm_eps"));
     int32_t bits, taps[BLOCK_DRAFTER_TAPS];
