@@ -1,8 +1,8 @@
-/* specrt_llama_block.c : block drafters inside llama.cpp: DFlash (arXiv 2602.06036) and DSpark, which is DFlash
- * with a Markov head. Passes are those of llama.cpp's own types draft-dflash and draft-dspark: states of the
- * target become keys and values of the drafter's cache at their tokens' positions, and one pass over the root
- * and masks gives the states of a block. Here that pass ends before the LM head, and what follows it (the
- * Markov and the confidence head) is the session's to compute. */
+/* specrt_llama_block.c : block drafters inside llama.cpp: DFlash (arXiv 2602.06036) and DSpark, which is
+ * DFlash with a Markov head. Passes are those of llama.cpp's own types draft-dflash and draft-dspark: states
+ * of the target become keys and values of the drafter's cache at their tokens' positions, and one pass over
+ * the root and masks gives the states of a block. Here that pass ends before the LM head, and what follows it
+ * (the Markov and the confidence head) is the session's to compute. */
 #include "specrt_llama_impl.h"
 
 #ifdef SPECRT_LLAMA_STATES

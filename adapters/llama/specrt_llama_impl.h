@@ -144,10 +144,11 @@ bool specrt_llama_copy_rows(const specrt_llama *s, struct ggml_tensor *t, float 
                             int64_t *n);
 
 /* A drafter that reads states of the target: pairs of a token and a state (EAGLE-3, MTP), or states alone,
- * before it drafts a block. Pairs are of token P + 1 and the state, or the feature made of states, of position
- * P (Li et al. 2025, arXiv 2503.01840, section 3.1). So a position waits for the token behind it, and n_read
- * counts pairs: the root's is read by the first pass of a draft, and once more by the next, unless there was
- * a commit between them. What returns an int returns 0, or 1 and says why. In the order of calls:
+ * before it drafts a block. Pairs are of token P + 1 and the state, or the feature made of states, of
+ * position P (Li et al. 2025, arXiv 2503.01840, section 3.1). So a position waits for the token behind it,
+ * and n_read counts pairs: the root's is read by the first pass of a draft, and once more by the next, unless
+ * there was a commit between them. Of blocks n_read counts states. What returns an
+ * int returns 0, or 1 and says why. In the order of calls:
  *
  *     opening           start; sample, twice: with the drafter's head and without
  *     a prompt's part   read(1); a pass of the target; taps_keep(NULL); read(1)

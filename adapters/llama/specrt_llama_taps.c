@@ -1,5 +1,5 @@
-/* specrt_llama_taps.c : states of the target that a drafter reads, by llama.cpp's public API alone. Its staging
- * API hands them over; here cb_eval reads the same nodes. */
+/* specrt_llama_taps.c : states of the target that a drafter reads, by llama.cpp's public API alone. Its
+ * staging API hands them over; here cb_eval reads the same nodes. */
 #include "specrt_llama_impl.h"
 
 #include <stdio.h>

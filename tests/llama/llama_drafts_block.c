@@ -1,10 +1,11 @@
-/* llama_drafts_block.c : block drafters inside llama.cpp, as its own types draft-dflash and draft-dspark run them
- * and as our adapter does, two texts in turns. Cycle by cycle, after a prompt of several passes and after drafts
- * that were accepted in part: the states of a block are llama.cpp's own, and with the whole vocabulary the
- * drafts are its own, where its confidence head ends them, too. What is resumed drafts as before. Then which
- * bytes of the drafter's file our passes read: none of a head.
+/* llama_drafts_block.c : block drafters inside llama.cpp, as its own types draft-dflash and draft-dspark run
+ * them and as our adapter does, two texts in turns. Cycle by cycle, after a prompt of several passes and
+ * after drafts that were accepted in part: the states of a block are llama.cpp's own, and with the whole
+ * vocabulary the drafts are its own, where its confidence head ends them, too. What is resumed drafts as
+ * before. Then which bytes of the drafter's file our passes read: none of a head.
  *
- *     llama_drafts_block TARGET.gguf DRAFT.gguf [N]     exit code 0: all is well; N: tokens accepted at least */
+ *     llama_drafts_block TARGET.gguf DRAFT.gguf [N]
+ *         exit code 0: all is well; N: tokens accepted at least */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -406,8 +406,8 @@ fi
 
 # ---- block drafters ----
 
-# blocks [CHANGE] : the sample's drafter in a GGUF. llama.cpp's states and drafts are ours, tokens are
-# plain decoding's under any policy, and one line says what is not supported.
+# blocks [CHANGE] : the sample's drafter in a GGUF. llama.cpp's states and drafts are ours, tokens
+# are plain decoding's under any policy, and one line says what is not supported.
 blocks() {
     check "blocks $*" "$build/tests/block_gguf" $target data/sample/block "$work/b.gguf" "$@"
 }
@@ -438,7 +438,7 @@ drafts_by_blocks() {
     check blocks-auto-text cmp "$out" "$work/text"
     refuses_block no-mask "tokenizer.ggml.mask_token_id: expected a token of the vocabulary"
     refuses_block no-size "dflash.block_size: expected 2 to 64 positions, found 0"
-    refuses_block layers=6 "dflash.target_layers: expected layers from 1 on and below the target's 6"
+    refuses_block layers=6 "expected layers from 1 on and below the target's 6, found 6"
     refuses_block layers=0 "dflash.target_layers: expected layers from 1 on"
     refuses_block scale "markov_w2.scale: a Markov head with a scale is not supported"
     refuses_block gated "llama.cpp does not load it: "

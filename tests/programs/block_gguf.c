@@ -1,7 +1,7 @@
 /* block_gguf.c : a DSpark drafter's folder as the GGUF that llama.cpp reads.
  *     block_gguf TARGET.gguf FOLDER OUT.gguf [CHANGE]
- *         the tokenizer is the target's. The sample's drafter has no embedding and no head: llama.cpp takes the
- *         target's. CHANGE: no-mask, no-size, layers=N (the last tap), late (not from the anchor), hyper,
+ *         the tokenizer is the target's. The sample's drafter has no embedding and no head: llama.cpp takes
+ *         the target's. CHANGE: no-mask, no-size, layers=N (the last tap), late (not from the anchor), hyper,
  *         scale (a scale of the Markov head), gated (a tensor that llama.cpp does not know) */
 #include <stdio.h>
 #include <stdlib.h>
