@@ -74,4 +74,5 @@ answer --draft "$sample/block" --policy auto -q
 same plain ../out
 warns "*drafting off: costs: *found one of blocks, whose passes are not timed; name a policy *"
 refuses 3 "*costs: expected a drafter that drafts token by token, found one of blocks*" \
-    specrt-eval compare --target "$sample/target.gguf" --draft "$sample/block" --policy auto --prompt x
+    specrt-eval compare --target "$sample/target.gguf" --draft "$sample/block" --policy auto \
+    --prompt x
