@@ -179,8 +179,6 @@ static specrt_status check_block(const specrt_llama *s, const struct llama_model
         return bad("dflash.block_size", "2 to 64 positions", b->size, err);
     if (b->mask < 0 || b->mask >= n_vocab)
         return bad("tokenizer.ggml.mask_token_id", "a token of the vocabulary", b->mask, err);
-    if (s->head->n_target_layers > SPECRT_LLAMA_TAPS)
-        return bad("dflash.target_layers", "at most 8 layers", s->head->n_target_layers, err);
     if (llama_model_n_embd(draft) != llama_model_n_embd(target))
         return bad("dflash.embedding_length", "the target's width", llama_model_n_embd(draft), err);
     return specrt_llama_check_taps(s, target, "dflash.target_layers", err);

@@ -137,9 +137,8 @@ int specrt_llama_taps_saw(specrt_llama *s, int32_t n);
 void specrt_llama_taps_keep(specrt_llama *s, const int32_t *nodes, int32_t n);
 void specrt_llama_taps_drop(specrt_llama *s, int32_t n);
 
-/* specrt_llama_fits() : whether a node is f32 [n_batch at most, n_cols]. specrt_llama_copy_rows() : copies
- * it and sets *n to its rows, if it fits. */
-bool specrt_llama_fits(const specrt_llama *s, const struct ggml_tensor *t, int64_t n_cols);
+/* specrt_llama_copy_rows() : copies a node and sets *n to its rows. @return whether it is f32 [n_batch at
+ * most, d] */
 bool specrt_llama_copy_rows(const specrt_llama *s, struct ggml_tensor *t, float *to, int32_t d,
                             int64_t *n);
 

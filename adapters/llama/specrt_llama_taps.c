@@ -23,6 +23,10 @@ void specrt_llama_taps_layer(specrt_llama_taps *taps, int k, int32_t layer) {
 specrt_status specrt_llama_check_taps(const specrt_llama *s, const struct llama_model *target,
                                       const char *key, specrt_error *err) {
     int32_t n_layers = llama_model_n_layer(target), n = s->head->n_target_layers;
+    if (n > SPECRT_LLAMA_TAPS)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "drafter: %s: expected at most %d layers, found %d", key,
+                                SPECRT_LLAMA_TAPS, (int)n);
     for (int32_t k = 0; k < n || k == 0; k++) {
         int32_t layer = n > 0 ? s->head->target_layers[k] : 0;
         if (layer >= 1 && layer < n_layers) continue;
@@ -61,13 +65,13 @@ bool specrt_llama_taps_want(const specrt_llama *s, const struct ggml_tensor *t) 
     return states_of(&s->taps, t) != 0;
 }
 
-bool specrt_llama_fits(const specrt_llama *s, const struct ggml_tensor *t, int64_t n_cols) {
+static bool fits(const specrt_llama *s, const struct ggml_tensor *t, int64_t n_cols) {
     return t->type == GGML_TYPE_F32 && t->ne[0] == n_cols && t->ne[1] <= s->n_batch;
 }
 
 bool specrt_llama_copy_rows(const specrt_llama *s, struct ggml_tensor *t, float *to, int32_t d,
                             int64_t *n) {
-    if (!specrt_llama_fits(s, t, d)) return false;
+    if (!fits(s, t, d)) return false;
     *n = t->ne[1];
     ggml_backend_tensor_get(t, to, 0, ggml_nbytes(t));
     return true;
@@ -77,7 +81,7 @@ void specrt_llama_taps_take(specrt_llama *s, struct ggml_tensor *t) {
     specrt_llama_taps *taps = &s->taps;
     int32_t d = taps->d_target, n = taps->n_nodes;
     int bits = states_of(taps, t);
-    if (!specrt_llama_fits(s, t, d)) return;
+    if (!fits(s, t, d)) return;
     for (int64_t i = 0; i < t->ne[1] * n; i++)
         if (bits >> i % n & 1)
             ggml_backend_tensor_get(t, taps->rows + i * d, (size_t)(i / n) * t->nb[1],

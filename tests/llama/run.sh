@@ -444,6 +444,9 @@ drafts_by_blocks() {
     refuses_block gated "llama.cpp does not load it: "
     check block-selector "$block" make dflash2 $target "$work/b.gguf"
     refuses block-selector 3 "found a selector (DFlash 2)" -m $target -md "$work/b.gguf"
+    check block-many "$block" make dflash,many $target "$work/b.gguf"
+    refuses block-many 3 "dflash.target_layers: expected at most 8 layers, found 9" -m $target \
+        -md "$work/b.gguf"
     check block-width "$block" make dflash "$work/tiny.gguf" "$work/b.gguf"
     refuses block-width 3 "drafter: " -m $target -md "$work/b.gguf"
 }
