@@ -2,7 +2,7 @@
 
 # SMOKE=1: enough to see that what was built runs, for a machine where all of it is tested elsewhere.
 TESTS    := $(filter-out tests/gpu/%,$(wildcard tests/$(if $(SMOKE),base,*)/test_*.c))
-PROGRAMS := $(addprefix $(BUILD)/tests/,trace eagle3_head mtp_gguf json) # what scripts run; interop builds the others
+PROGRAMS := $(addprefix $(BUILD)/tests/,trace eagle3_head mtp_gguf block_gguf json) # what scripts run; interop builds the others
 
 # The libraries of the tools whose headers a file includes.
 tools_of = $(addprefix $(BUILD)/,$(sort $(shell sed -n 's|^.include "\(tools/[a-z-]*\)/.*|\1.a|p' $(1))))

@@ -32,7 +32,7 @@ $(BUILD)/tests/llama_%: $(BUILD)/tests/llama/llama_%.o $(filter $(BUILD)/adapter
 	$(TELL) "LD $@"
 	$(Q)$(CC) $^ $(LLAMA_LIBS) $(LDLIBS) -o $@
 
-test-llama: tools $(BUILD)/tests/eagle3_head ## specrt-llama beside plain decoding; needs `make llama`
+test-llama: tools $(BUILD)/tests/eagle3_head $(BUILD)/tests/block_gguf ## specrt-llama beside plain decoding; needs `make llama`
 	@tests/llama/run.sh $(BUILD)
 
 test-llama-server: tools $(BUILD)/tests/eagle3_head ## the server with three slots beside plain decoding; needs `make llama llama-patched`

@@ -51,10 +51,10 @@ static const specrt_llama_reader *reader_of(const specrt_llama *s) {
 /* The target's graph goes on behind what is read of it. */
 static bool at_target_node(struct ggml_tensor *t, bool ask, void *user) {
     specrt_llama *s = (specrt_llama *)user;
-    bool is_read = reader_of(s) && s->reader->wants(s, t);
+    bool is_read = reader_of(s) && specrt_llama_taps_want(s, t);
     bool is_kept = s->states && strcmp(t->name, "result_norm") == 0;
     if (ask) return is_read || is_kept;
-    if (is_read) s->reader->take(s, t);
+    if (is_read) specrt_llama_taps_take(s, t);
     if (!is_kept) return true;
     if (t->type != GGML_TYPE_F32 || t->ne[0] != s->d_target || t->ne[1] > s->n_batch) return true;
     s->n_states = t->ne[1];
@@ -76,7 +76,7 @@ int specrt_llama_headless(specrt_llama *s) {
                                 "devices; keep it on one");
 }
 
-static int run_draft(specrt_llama *s, int32_t n_outputs) {
+int specrt_llama_run_draft(specrt_llama *s, int32_t n_outputs) {
     int64_t began = llama_time_us();
     s->n_hidden = 0;
     s->reached_head = false;
@@ -97,7 +97,7 @@ static int run_target(specrt_llama *s, const float **logits) {
     s->times.target_seconds += 1e-6 * (double)(llama_time_us() - began);
     s->times.n_target_passes++;
     if (!*logits) return specrt_llama_fail(s, "target: llama_decode returned %d", code);
-    return reader_of(s) ? s->reader->saw(s, s->to_target.n_tokens) : 0;
+    return reader_of(s) ? specrt_llama_taps_saw(s, s->to_target.n_tokens) : 0;
 }
 
 /* The drafter's cells behind what it has read of the sequence. */
@@ -119,7 +119,7 @@ static int read_pending(specrt_llama *s, int32_t rest) {
     while (s->draft && !(s->is_plain && *s->is_plain) && s->n_past - s->n_read > rest) {
         int32_t n = s->n_past - s->n_read < s->n_batch ? s->n_past - s->n_read : s->n_batch;
         put_pending(s, n);
-        if (run_draft(s, 0)) return 1;
+        if (specrt_llama_run_draft(s, 0)) return 1;
     }
     return 0;
 }
@@ -150,7 +150,7 @@ static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
     }
     if (run_target(s, logits)) return 1;
     if (each && !all) *logits += (size_t)(n - 1) * (size_t)s->n_logits;
-    if (reader) reader->keep(s, NULL, n);
+    if (reader) specrt_llama_taps_keep(s, NULL, n);
     s->n_past += n;
     if (reader) return reader->read(s, 1);
     return s->reads_late && *s->reads_late ? 0 : read_pending(s, 0);
@@ -164,7 +164,7 @@ static int draft_root(specrt_llama *s, int32_t root) {
     if (read_pending(s, s->n_batch - 1)) return 1;
     put_pending(s, s->n_past - s->n_read);
     specrt_llama_add(&s->to_draft, root, s->n_past, 0, true);
-    return run_draft(s, 1);
+    return specrt_llama_run_draft(s, 1);
 }
 
 int32_t specrt_llama_sequence(const specrt_llama *s, int32_t level, int32_t row) {
@@ -190,7 +190,7 @@ static int draft_level(specrt_llama *s, int32_t level, const specrt_beam *beam) 
     for (int32_t i = 0; i < beam->n; i++)
         specrt_llama_add(&s->to_draft, beam->tokens[i], s->n_past + level,
                          specrt_llama_sequence(s, level, i), true);
-    return run_draft(s, beam->n);
+    return specrt_llama_run_draft(s, beam->n);
 }
 
 static int draft_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
@@ -202,6 +202,12 @@ static int draft_step(void *user, int32_t level, const specrt_beam *beam, const 
         *draft_input = s->reader->draft_input(s); /* a model of its own is fed tokens alone */
     if (s->reader && level == 0) return s->reader->root(s, beam->tokens[0]);
     return level == 0 ? draft_root(s, beam->tokens[0]) : draft_level(s, level, beam);
+}
+
+static int draft_block(void *user, int32_t root, int32_t n, specrt_block *block) {
+    specrt_llama *s = (specrt_llama *)user;
+    if (s->n_past == 0) return specrt_llama_fail(s, "draft: expected a prompt before it");
+    return s->reader->block(s, root, n, block);
 }
 
 /* ---- verification -------------------------------------------------------------------------------- */
@@ -276,7 +282,8 @@ static void keep_drafted(specrt_llama *s, const specrt_draft *draft,
     while (n < most && draft->beam_rows && draft->beam_rows[verdict->nodes[n]] >= 0) n++;
     if (s->reader && n > 0) s->reader->advance(s);
     if (!s->reader && n > 0) s->n_read = s->n_past + n;
-    for (int32_t seq = 1; s->draft && s->tree.topk > 1 && seq <= 2 * s->tree.topk; seq++)
+    for (int32_t seq = 1; s->draft && !s->block && s->tree.topk > 1 && seq <= 2 * s->tree.topk;
+         seq++)
         llama_memory_seq_rm(llama_get_memory(s->draft), seq, -1, -1);
 }
 
@@ -285,7 +292,7 @@ static int commit(void *user, const specrt_draft *draft, const specrt_verdict *v
     if (keep_path(s, draft, verdict)) return 1;
     keep_drafted(s, draft, verdict);
     const specrt_llama_reader *reader = reader_of(s);
-    if (reader) reader->keep(s, verdict->nodes, verdict->n);
+    if (reader) specrt_llama_taps_keep(s, verdict->nodes, verdict->n);
     for (int32_t i = 0; i < verdict->n; i++)
         s->tokens[s->n_past + i] = draft->tokens[verdict->nodes[i]];
     s->n_past += verdict->n;
@@ -304,7 +311,7 @@ static int sample_tokens(specrt_llama *s) {
     if (n <= 0) n = 1, tokens[0] = 0; /* a vocabulary without letters: any token will do */
     s->to_draft.n_tokens = 0;
     for (int32_t i = 0; i < n; i++) specrt_llama_add(&s->to_draft, tokens[i], i, 0, i == n - 1);
-    return run_draft(s, 1);
+    return specrt_llama_run_draft(s, 1);
 }
 
 /* A state and logits of the drafter: one pass with its head, one without. */
@@ -312,9 +319,10 @@ static int sample_pass(specrt_llama *s, float *logits) {
     for (int pass = 0; pass < 2; pass++) {
         s->uses_head = pass == 0;
         if (s->reader ? s->reader->sample(s) : sample_tokens(s)) return 1;
-        const float *found = pass == 0 ? llama_get_logits(s->draft) : NULL;
+        const float *found = pass == 0 ? specrt_llama_draft_logits(s) : NULL;
         if (pass == 0 && !found) return specrt_llama_fail(s, "drafter: llama.cpp gave no logits");
         if (found) memcpy(logits, found, (size_t)s->n_vocab * sizeof *logits);
+        if (found && s->reader && s->reader->unbias) s->reader->unbias(s, logits);
         llama_memory_clear(llama_get_memory(s->draft), false);
     }
     return 0;
@@ -384,12 +392,13 @@ static specrt_status make_contexts(specrt_llama *s, struct llama_model *target,
                                    specrt_error *err) {
     bool chain = s->tree.topk == 1;
     int32_t drafted = s->tree.num_steps * s->tree.topk + SPECRT_TREE_MAX_NODES;
+    int32_t n_drafts = chain || s->block ? 1 : 1 + 2 * s->tree.topk;
     s->target =
         make_context(s, target, SPECRT_TREE_MAX_NODES, chain ? 1 : 1 + s->tree.num_draft_tokens,
                      p->n_threads, p->keeps_states || s->reader ? at_target_node : NULL);
     if (draft)
-        s->draft = make_context(s, draft, drafted, chain ? 1 : 1 + 2 * s->tree.topk, p->n_threads,
-                                s->reader ? s->reader->at_node : at_node);
+        s->draft = make_context(s, draft, drafted, n_drafts, p->n_threads,
+                                s->reader && s->reader->at_node ? s->reader->at_node : at_node);
     if (!s->target || !llama_get_memory(s->target) ||
         (draft && (!s->draft || !llama_get_memory(s->draft))))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
@@ -404,7 +413,8 @@ static specrt_status make_contexts(specrt_llama *s, struct llama_model *target,
         s->states = (float *)malloc((size_t)s->n_batch * (size_t)s->d_target * sizeof *s->states);
     s->tokens = (int32_t *)malloc((size_t)(s->n_context + SPECRT_TREE_MAX_NODES) * sizeof(int32_t));
     if (s->hidden && s->tokens && s->to_target.token && s->to_draft.token &&
-        (s->states || !p->keeps_states) && (!s->reader || s->reader->start(s)))
+        (s->states || !p->keeps_states) &&
+        (!s->reader || (specrt_llama_taps_start(s) && s->reader->start(s))))
         return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %d positions",
                             (int)s->n_context);
@@ -432,6 +442,7 @@ specrt_status specrt_llama_create(struct llama_model *target, struct llama_model
     s->head = head;
     s->reads_late = params ? params->reads_late : NULL;
     s->is_plain = params ? params->is_plain : NULL;
+    s->by_position = params ? params->by_position : NULL;
     specrt_status status = open_pair(s, target, draft, params ? params : &defaults, err);
     if (status == SPECRT_STATUS_OK && draft)
         status = specrt_llama_head_number(head, s->n_logits, err);
@@ -444,6 +455,7 @@ specrt_status specrt_llama_create(struct llama_model *target, struct llama_model
 void specrt_llama_free(specrt_llama *s) {
     if (!s) return;
     if (s->reader) s->reader->close(s);
+    specrt_llama_taps_close(&s->taps);
     if (s->to_target.token) llama_batch_free(s->to_target);
     if (s->to_draft.token) llama_batch_free(s->to_draft);
     if (s->draft) llama_free(s->draft);
@@ -462,6 +474,7 @@ void specrt_llama_describe(const specrt_llama *s, specrt_policy_desc *policy,
     policy->n_terminators = s->n_terminators;
     session->n_logits = s->n_logits;
     session->tree = s->tree;
+    session->n_block = specrt_llama_block_limit(s);
 }
 
 specrt_host specrt_llama_host(specrt_llama *s) {
@@ -469,7 +482,8 @@ specrt_host specrt_llama_host(specrt_llama *s) {
                          .n_context = s->n_context,
                          .max_batch = s->n_batch,
                          .target_prefill = target_prefill,
-                         .draft_step = draft_step,
+                         .draft_step = s->block ? NULL : draft_step,
+                         .draft_block = s->block ? draft_block : NULL,
                          .target_verify = target_verify,
                          .commit = commit,
                          .target_hidden = s->states ? target_hidden : NULL};
@@ -501,9 +515,8 @@ static specrt_status copy_cache(struct llama_context *from, const char *role, vo
 /* States that the drafter has not read yet. */
 static specrt_status copy_waiting(const specrt_llama *s, specrt_llama_state *out,
                                   specrt_error *err) {
-    int32_t width;
-    const float *from = s->reader->waiting(s, &width);
-    size_t n = (size_t)(s->n_past - s->n_read) * (size_t)width;
+    const float *from = s->taps.waiting;
+    size_t n = (size_t)(s->n_past - s->n_read) * (size_t)s->taps.width;
     out->waiting = (float *)malloc((n > 0 ? n : 1) * sizeof *from);
     if (!out->waiting)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %zu states", n);
@@ -561,11 +574,9 @@ specrt_status specrt_llama_resume(specrt_llama *s, const specrt_llama_state *sta
     memcpy(s->tokens, state->tokens, (size_t)state->n_past * sizeof *s->tokens);
     s->n_past = state->n_past;
     s->n_read = state->n_read;
-    if (s->reader) {
-        int32_t width;
-        float *to = s->reader->waiting(s, &width);
-        memcpy(to, state->waiting, (size_t)(s->n_past - s->n_read) * (size_t)width * sizeof *to);
-    }
+    if (s->reader)
+        memcpy(s->taps.waiting, state->waiting,
+               (size_t)(s->n_past - s->n_read) * (size_t)s->taps.width * sizeof(float));
     return SPECRT_STATUS_OK;
 }
 
@@ -598,5 +609,6 @@ void specrt_llama_use_head(specrt_llama *s, bool use) {
 }
 
 const float *specrt_llama_draft_logits(const specrt_llama *s) {
-    return llama_get_logits(s->draft);
+    const float *logits = llama_get_logits(s->draft);
+    return logits ? logits + specrt_llama_block_first(s) * s->n_vocab : NULL;
 }

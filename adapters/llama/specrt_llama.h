@@ -16,7 +16,9 @@
  *
  * Compile specrt_llama*.c beside the file that defines SPECRT_IMPLEMENTATION and SPECRT_TOOLS, and link
  * llama and ggml; with SPECRT_LLAMA_STATES defined where llama.h has llama_batch_ext_set_embd_token(). Then a
- * drafter may be an EAGLE-3 head or MTP layers, too: they read states of the target, at no call of yours.
+ * drafter may be an EAGLE-3 head, MTP layers or a block drafter (DFlash, DSpark), too: they read states of
+ * the target, at no call of yours. A block drafter whose file has no head takes the target's rows by
+ * specrt_llama_head_share(), and its host has draft_block in place of draft_step.
  * Load models whose MTP layers draft with load_mtp, without which llama.cpp aborts. Where these layers are
  * the target's own, pass the target as the drafter, too.
  * tools/specrt-llama is a whole program. What a bundle holds for one head (sketch, cluster, centroid) must
@@ -27,7 +29,8 @@
  * drafter whose head has a bias or lies in a split file, or whose graph does not end in "result_norm", a
  * product and the scale and cap that its file names (a graph split over devices); EAGLE-3 heads of another
  * target, or whose rows are the target's (no output.weight); MTP layers of another target, or of
- * architectures that no test of ours ran. */
+ * architectures that no test of ours ran; DFlash 2, block drafters of another target, of DeepSeek V4, or
+ * that read more than 8 layers, or the target's last. */
 #ifndef LLAMA_SPECRT_LLAMA_H
 #define LLAMA_SPECRT_LLAMA_H
 
@@ -40,6 +43,8 @@
 extern "C" {
 #endif
 
+#define SPECRT_LLAMA_TAPS 8 /* most layers of a target whose states a drafter reads */
+
 /* The rows of a drafter's head: of an MTP layer its shared_head_head.weight, else output.weight of the
  * GGUF, or token_embd.weight where they are one; of tokens d2t where it has such a list. */
 typedef struct specrt_llama_head {
@@ -50,16 +55,30 @@ typedef struct specrt_llama_head {
     specrt_head_desc projection;
     void *map; /* the file, owned */
     size_t n_map;
-    int32_t *ids;             /* desc.ids, owned; NULL: none */
-    int32_t target_layers[3]; /* eagle3.target_layers; 0: none */
-    int32_t n_mtp;            /* MTP layers behind the model's own, which then draft; 0: none */
+    int32_t *ids;  /* desc.ids, owned; NULL: none */
+    int32_t n_mtp; /* MTP layers behind the model's own, which then draft; 0: none */
+    /* eagle3.target_layers or dflash.target_layers: the first of them, and how many there are */
+    int32_t target_layers[SPECRT_LLAMA_TAPS], n_target_layers;
+
+    /* Of a block drafter. desc.markov and confidence are owned; NULL: none */
+    float *confidence; /* f32 [n_cols + rank of the Markov head, if any] */
+    float confidence_bias;
+    void *map_of_target; /* specrt_llama_head_share()'s file, owned */
+    size_t n_map_of_target;
 } specrt_llama_head;
 
 /* specrt_llama_head_open() : maps a GGUF file.
  * @return OK; IO; BAD_INPUT naming file, tensor or key; UNSUPPORTED for a type that specrt does not know, a
- * bias, or a part of a split file. */
+ * bias, a part of a split file, or a block drafter of another kind than DFlash and DSpark. */
 specrt_status specrt_llama_head_open(const char *path, specrt_llama_head *out, specrt_error *err);
 void specrt_llama_head_close(specrt_llama_head *head);
+
+/* specrt_llama_head_share() : takes the target's rows for a block drafter whose file has no head: desc.rows
+ * is NULL. llama.cpp takes them by itself.
+ *   target : the target's GGUF
+ * @return as specrt_llama_head_open(). */
+specrt_status specrt_llama_head_share(specrt_llama_head *head, const char *target,
+                                      specrt_error *err);
 
 /* specrt_llama_head_number() : Gives the rows their tokens' ids where the target has more tokens than the
  * head has rows: the others are emitted like any token, but never drafted. specrt_llama_create() calls it;
@@ -91,6 +110,7 @@ typedef struct specrt_llama_params {
      * reads_late: a drafter that is a model of its own reads the prompt when it first drafts, not beside the
      * target. is_plain: no drafter reads the text, which is not to be drafted for */
     const bool *reads_late, *is_plain;
+    const bool *by_position; /* the same, of a block drafter: as in specrt_block */
 } specrt_llama_params;
 
 /* Passes of both models since the last reset. */
@@ -116,8 +136,8 @@ specrt_status specrt_llama_create(struct llama_model *target, struct llama_model
 void specrt_llama_free(specrt_llama *pair);
 
 /* specrt_llama_describe() : what policy and session must know of the pair: n_vocab and n_logits, which are
- * both the tokens of the target's vocabulary, terminators (borrowed from the pair) and the tree. Other fields
- * are left as they are. */
+ * both the tokens of the target's vocabulary, terminators (borrowed from the pair), the tree, and n_block.
+ * Other fields are left as they are. */
 void specrt_llama_describe(const specrt_llama *pair, specrt_policy_desc *policy,
                            specrt_session_params *session);
 
@@ -178,9 +198,10 @@ typedef struct specrt_llama_setting {
 void specrt_llama_key(const specrt_llama_setting *setting, char out[SPECRT_COSTS_KEY]);
 void specrt_llama_pair_key(const specrt_llama *pair, char out[SPECRT_COSTS_KEY]);
 
-/* specrt_llama_use_head() : whether draft_step runs llama.cpp's LM head (to compare with it) instead of
- * ending before it. Then draft_step gives no states, and specrt_llama_draft_logits() f32 [beam->n, n_vocab]
- * of the last one, borrowed until the next. */
+/* specrt_llama_use_head() : whether draft_step or draft_block runs llama.cpp's LM head (to compare with it)
+ * instead of ending before it. Then there are no states, and specrt_llama_draft_logits() has f32 [beam->n,
+ * n_vocab] of the last step, or [block->n, n_vocab] of the last block with the Markov head behind the greedy
+ * tokens, borrowed until the next. */
 void specrt_llama_use_head(specrt_llama *pair, bool use);
 const float *specrt_llama_draft_logits(const specrt_llama *pair);
 

@@ -27,7 +27,8 @@ static specrt_status check_vocabularies(specrt_llama *s, const struct llama_voca
     int32_t a = llama_vocab_n_tokens(target), b = llama_vocab_n_tokens(draft);
     s->n_logits = a;
     s->n_vocab = a < b ? a : b;
-    if (a - b > MOST_PADDING || b - a > MOST_PADDING)
+    int32_t most = s->block ? 0 : MOST_PADDING; /* a block drafter often has the target's head */
+    if (a - b > most || b - a > most)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "drafter: its vocabulary is another: expected the target's %d "
                                 "tokens, found %d",
@@ -120,25 +121,30 @@ static specrt_status check_columns(const struct llama_model *model, const specrt
                             (long long)head->desc.n_cols, (int)llama_model_n_embd(model));
 }
 
-/* A model that drafts by itself, an EAGLE-3 head, or MTP layers. */
+/* A model that drafts by itself, an EAGLE-3 head, MTP layers, or a block drafter. */
 static specrt_status check_drafter(specrt_llama *s, const struct llama_model *target,
                                    const struct llama_model *model, specrt_error *err) {
     char arch[64] = "";
     llama_model_meta_val_str(model, "general.architecture", arch, sizeof arch);
+    if (!s->head->desc.rows)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "drafter: its file has no head; expected the target's, by "
+                                "specrt_llama_head_share()");
     TRY(check_columns(model, s->head, err));
-    if (s->head->n_mtp == 0 && strncmp(arch, "eagle", 5) != 0) {
+    if (s->head->n_mtp == 0 && strncmp(arch, "eagle", 5) != 0 && strcmp(arch, "dflash") != 0) {
         TRY(check_model(model, "drafter", err));
         return refuse_hybrid(model, "drafter", GIVES_NOTHING_BACK, err);
     }
 #ifdef SPECRT_LLAMA_STATES
     if (s->head->n_mtp > 0) return specrt_llama_mtp_open(s, target, model, err);
     if (strcmp(arch, "eagle3") == 0) return specrt_llama_eagle3_open(s, target, model, err);
+    if (strcmp(arch, "dflash") == 0) return specrt_llama_block_open(s, target, model, err);
 #endif
     (void)target;
     return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                             "drafter: architecture %s: expected a model that drafts by itself, or "
-                            "eagle3 or MTP layers where SPECRT_LLAMA_STATES was defined for the "
-                            "adapter",
+                            "eagle3, dflash or MTP layers where SPECRT_LLAMA_STATES was defined "
+                            "for the adapter",
                             arch);
 }
 

@@ -41,6 +41,10 @@ static bool is_assistant(const struct gguf_context *gguf) {
     return strcmp(architecture(gguf), "gemma4-assistant") == 0;
 }
 
+static bool is_block(const struct gguf_context *gguf) {
+    return strcmp(architecture(gguf), "dflash") == 0;
+}
+
 /* The key "<architecture>.<key>" of this type; -1: there is none. */
 static int64_t find_key(const struct gguf_context *gguf, const char *arch, const char *key,
                         enum gguf_type type) {
@@ -66,7 +70,8 @@ static float real_key(const struct gguf_context *gguf, const char *arch, const c
  * the check at the start to find. */
 static void read_logits(const struct gguf_context *gguf, specrt_head_desc *out) {
     const char *arch = architecture(gguf);
-    if (is_assistant(gguf)) return; /* its graph ends in the product, whatever the file says */
+    if (is_assistant(gguf) || is_block(gguf))
+        return; /* its graph ends in the product, whatever the file says */
     bool divides = strncmp(arch, "granite", 7) == 0 || strcmp(arch, "minicpm") == 0;
     bool caps = strcmp(arch, "gemma2") == 0 || strcmp(arch, "gemma3n") == 0;
     float scale = real_key(gguf, arch, "logit_scale");
@@ -75,14 +80,14 @@ static void read_logits(const struct gguf_context *gguf, specrt_head_desc *out) 
     if (caps && out->softcap == 0) out->softcap = 30;
 }
 
-/* Of an EAGLE-3 head: the layers of the target whose inputs it reads. */
+/* Of an EAGLE-3 head or a block drafter: the layers of the target whose inputs it reads. */
 static void read_layers(const struct gguf_context *gguf, specrt_llama_head *out) {
-    int64_t key = gguf_find_key(gguf, "eagle3.target_layers");
-    if (key < 0 || gguf_get_kv_type(gguf, key) != GGUF_TYPE_ARRAY || gguf_get_arr_n(gguf, key) != 3)
-        return;
-    enum gguf_type type = gguf_get_arr_type(gguf, key);
+    int64_t key = find_key(gguf, architecture(gguf), "target_layers", GGUF_TYPE_ARRAY);
+    enum gguf_type type = key < 0 ? GGUF_TYPE_COUNT : gguf_get_arr_type(gguf, key);
     if (type != GGUF_TYPE_INT32 && type != GGUF_TYPE_UINT32) return;
-    memcpy(out->target_layers, gguf_get_arr_data(gguf, key), sizeof out->target_layers);
+    size_t n = gguf_get_arr_n(gguf, key), kept = n < SPECRT_LLAMA_TAPS ? n : SPECRT_LLAMA_TAPS;
+    out->n_target_layers = n < INT32_MAX ? (int32_t)n : INT32_MAX;
+    memcpy(out->target_layers, gguf_get_arr_data(gguf, key), kept * sizeof *out->target_layers);
 }
 
 /* MTP layers of the file's tail, counted by its key where their tensors are in it: llama.cpp numbers them
@@ -162,8 +167,72 @@ static specrt_status map_rows(const char *path, const struct gguf_context *gguf,
     return SPECRT_STATUS_OK;
 }
 
+/* ---- block drafters ------------------------------------------------------------------------------- */
+
+static specrt_status refuse_block(const char *path, const struct gguf_context *gguf,
+                                  specrt_error *err) {
+    if (gguf_find_tensor(gguf, "selector_hidden.weight") >= 0)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: selector_hidden.weight: expected DFlash or DSpark, found a "
+                                "selector (DFlash 2)",
+                                path);
+    if (gguf_find_tensor(gguf, "markov_w2.scale") >= 0)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: markov_w2.scale: a Markov head with a scale is not supported; "
+                                "requantise it, as to q8_0",
+                                path);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status read_markov(const char *path, const struct gguf_context *gguf,
+                                 struct ggml_context *meta, specrt_llama_head *out,
+                                 specrt_error *err) {
+    if (gguf_find_tensor(gguf, "markov_w1.weight") < 0) return SPECRT_STATUS_OK;
+    specrt_markov_desc *markov = (specrt_markov_desc *)calloc(1, sizeof *markov);
+    if (!markov)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: no memory for a head", path);
+    out->desc.markov = markov;
+    TRY(map_rows(path, gguf, meta, "markov_w1.weight", out, &markov->from, err));
+    TRY(map_rows(path, gguf, meta, "markov_w2.weight", out, &markov->to, err));
+    if (markov->from.n_cols == markov->to.n_cols && markov->to.n_cols <= SPECRT_LLAMA_MAX_RANK)
+        return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                            "%s: markov_w2.weight: expected markov_w1's %lld columns, at most %d, "
+                            "found %lld",
+                            path, (long long)markov->from.n_cols, SPECRT_LLAMA_MAX_RANK,
+                            (long long)markov->to.n_cols);
+}
+
+/* Its width is llama.cpp's to check. */
+static specrt_status read_confidence(const char *path, const struct gguf_context *gguf,
+                                     struct ggml_context *meta, specrt_llama_head *out,
+                                     specrt_error *err) {
+    specrt_head_desc proj, bias;
+    if (gguf_find_tensor(gguf, "conf_proj.weight") < 0) return SPECRT_STATUS_OK;
+    TRY(map_rows(path, gguf, meta, "conf_proj.weight", out, &proj, err));
+    out->confidence = (float *)malloc((size_t)proj.n_cols * sizeof(float));
+    if (!out->confidence)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: no memory for a head", path);
+    specrt_row_decode(proj.dtype, proj.rows, proj.n_cols, out->confidence);
+    if (gguf_find_tensor(gguf, "conf_proj.bias") < 0) return SPECRT_STATUS_OK;
+    TRY(map_rows(path, gguf, meta, "conf_proj.bias", out, &bias, err));
+    specrt_row_decode(bias.dtype, bias.rows, 1, &out->confidence_bias);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status read_block(const char *path, const struct gguf_context *gguf,
+                                struct ggml_context *meta, specrt_llama_head *out,
+                                specrt_error *err) {
+    TRY(refuse_block(path, gguf, err));
+    TRY(read_markov(path, gguf, meta, out, err));
+    return read_confidence(path, gguf, meta, out, err);
+}
+
+/* ---- files ---------------------------------------------------------------------------------------- */
+
+/* n_mtp : MTP layers that draft */
 static specrt_status find_rows(const char *path, const struct gguf_context *gguf,
-                               struct ggml_context *meta, specrt_llama_head *out,
+                               struct ggml_context *meta, int32_t n_mtp, specrt_llama_head *out,
                                specrt_error *err) {
     if (is_split(gguf))
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
@@ -175,32 +244,71 @@ static specrt_status find_rows(const char *path, const struct gguf_context *gguf
                                 "%s: output.bias: a drafter's head with a bias is not supported",
                                 path);
     char name[64];
-    out->n_mtp = count_mtp(gguf);
-    int64_t id = find_head(gguf, out->n_mtp, name);
+    int64_t id = find_head(gguf, n_mtp, name);
     if (id < 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: expected a tensor output.weight or token_embd.weight", path);
-    TRY(map_rows(path, gguf, meta, name, out, &out->desc, err));
+    return map_rows(path, gguf, meta, name, out, &out->desc, err);
+}
+
+static specrt_status read_drafter(const char *path, const struct gguf_context *gguf,
+                                  struct ggml_context *meta, specrt_llama_head *out,
+                                  specrt_error *err) {
+    char name[64];
+    out->n_mtp = count_mtp(gguf);
+    if (!is_block(gguf) || find_head(gguf, 0, name) >= 0)
+        TRY(find_rows(path, gguf, meta, out->n_mtp, out, err));
     if (is_assistant(gguf))
         TRY(map_rows(path, gguf, meta, "nextn.post_projection.weight", out, &out->projection, err));
     read_logits(gguf, &out->desc);
     read_layers(gguf, out);
+    if (is_block(gguf)) TRY(read_block(path, gguf, meta, out, err));
     return read_ids(path, gguf, meta, out, err);
 }
 
-specrt_status specrt_llama_head_open(const char *path, specrt_llama_head *out, specrt_error *err) {
+static specrt_status read_target(const char *path, const struct gguf_context *gguf,
+                                 struct ggml_context *meta, specrt_llama_head *out,
+                                 specrt_error *err) {
+    return find_rows(path, gguf, meta, 0, out, err);
+}
+
+typedef specrt_status read_function(const char *path, const struct gguf_context *gguf,
+                                    struct ggml_context *meta, specrt_llama_head *out,
+                                    specrt_error *err);
+
+static specrt_status open_file(const char *path, read_function *read, specrt_llama_head *out,
+                               specrt_error *err) {
     struct ggml_context *meta = NULL;
     memset(out, 0, sizeof *out);
     TRY(map_file(path, out, err));
     struct gguf_init_params how = {.no_alloc = true, .ctx = &meta};
     struct gguf_context *gguf = gguf_init_from_file(path, how);
     specrt_status status =
-        gguf ? find_rows(path, gguf, meta, out, err)
+        gguf ? read(path, gguf, meta, out, err)
              : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: not a GGUF file", path);
     gguf_free(gguf);
     ggml_free(meta);
     if (status != SPECRT_STATUS_OK) specrt_llama_head_close(out);
     return status;
+}
+
+specrt_status specrt_llama_head_open(const char *path, specrt_llama_head *out, specrt_error *err) {
+    return open_file(path, read_drafter, out, err);
+}
+
+specrt_status specrt_llama_head_share(specrt_llama_head *head, const char *target,
+                                      specrt_error *err) {
+    specrt_llama_head file;
+    if (head->desc.rows)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "head: expected a drafter without one, found %lld rows",
+                                (long long)head->desc.n_rows);
+    TRY(open_file(target, read_target, &file, err));
+    file.desc.markov = head->desc.markov;
+    head->desc = file.desc;
+    head->map_of_target = file.map;
+    head->n_map_of_target = file.n_map;
+    return SPECRT_STATUS_OK;
 }
 
 specrt_status specrt_llama_head_number(specrt_llama_head *head, int32_t n_vocab,
@@ -217,6 +325,9 @@ specrt_status specrt_llama_head_number(specrt_llama_head *head, int32_t n_vocab,
 
 void specrt_llama_head_close(specrt_llama_head *head) {
     if (head->map) munmap(head->map, head->n_map);
+    if (head->map_of_target) munmap(head->map_of_target, head->n_map_of_target);
+    free((void *)(uintptr_t)head->desc.markov);
+    free(head->confidence);
     free(head->ids);
     memset(head, 0, sizeof *head);
 }

@@ -11,7 +11,23 @@
         if (try_status != SPECRT_STATUS_OK) return try_status;                                     \
     } while (0)
 
+enum { SPECRT_LLAMA_MAX_RANK = 4096 }; /* columns of a Markov head at most */
+
 typedef struct specrt_llama_reader specrt_llama_reader;
+
+/* States of the target that a drafter reads: rows of the target's last pass, and those that wait for the
+ * drafter, of positions n_read to n_past - 1. */
+typedef struct specrt_llama_taps {
+    char nodes[SPECRT_LLAMA_TAPS]
+              [24]; /* [n_nodes] of the target's graph, f32 [rows, d_target] each */
+    char named[24 * SPECRT_LLAMA_TAPS]; /* all of them, for errors */
+    int32_t n_nodes, d_target;
+    int32_t width; /* of a position's states: n_nodes d_target */
+    float *rows;   /* [n_batch, width] of the target's last pass */
+    int64_t n_rows;
+    int32_t found;  /* a bit for each node that the pass had */
+    float *waiting; /* [n_batch + SPECRT_TREE_MAX_NODES, width] */
+} specrt_llama_taps;
 
 struct specrt_llama {
     const specrt_llama_head *head;
@@ -30,10 +46,12 @@ struct specrt_llama {
     int32_t leaves[SPECRT_TREE_MAX_NODES], n_leaves; /* nodes of the tree at the target */
 
     const specrt_llama_reader
-        *reader; /* NULL: the drafter is a model of its own, which reads tokens */
-    struct specrt_llama_states *states_of_target; /* of the reader */
-    bool is_mtp;                                  /* the drafter is MTP layers */
-    const bool *reads_late, *is_plain;            /* as in specrt_llama_params */
+        *reader;            /* NULL: the drafter is a model of its own, which reads tokens */
+    specrt_llama_taps taps; /* what the reader reads of the target */
+    struct specrt_llama_pairs *pairs;                /* of a reader of pairs */
+    struct specrt_llama_block *block;                /* of a block drafter */
+    bool is_mtp;                                     /* the drafter is MTP layers */
+    const bool *reads_late, *is_plain, *by_position; /* as in specrt_llama_params */
     bool outputs_all; /* every token of the target is an output, for its state */
 
     /* Of a target that is recurrent in part, without snapshots of its state: a copy of it, and how many of
@@ -89,62 +107,85 @@ int specrt_llama_settle(specrt_llama *s);
 #define specrt_llama_settle(s)   0
 #endif
 
-/* specrt_llama_passed() : a pass of the drafter has ended with the code of `call` (a name); its time from
+/* specrt_llama_run_draft() : the drafter's pass over to_draft, whose graph keeps n rows of result_norm.
+ * specrt_llama_passed() : a pass of the drafter has ended with the code of `call` (a name); its time from
  * `began`, us, counts. specrt_llama_headless() : whether the pass kept from computing the LM head, where
  * that is asked.
  * @return 0, or 1 and says why */
+int specrt_llama_run_draft(specrt_llama *s, int32_t n);
 int specrt_llama_passed(specrt_llama *s, int64_t began, const char *call, int code);
 int specrt_llama_headless(specrt_llama *s);
 
-/* A drafter that reads states of the target beside tokens: it reads pairs of token P + 1 and the state, or
- * the feature made of states, of position P (Li et al. 2025, arXiv 2503.01840, section 3.1). So a position
- * waits for the token behind it, and n_read counts pairs: the root's is read by the first pass of a draft,
- * and once more by the next, unless there was a commit between them. What returns an int returns 0, or 1
- * and says why. In the order of calls:
+/* What a drafter reads of the target's passes. In the order of calls:
+ *
+ *     name              for each node, when the pair is opened; start
+ *     a pass of the target    in llama.cpp's callback wants, then take, for each node; saw, at the end
+ *     keep              rows of that pass wait, from position n_past on
+ *     drop              the first n that wait were read
+ *
+ * keep and drop come before n_past grows, so that states of new positions are placed behind those that wait.
+ * wants: whether the drafter reads a node. saw: whether all were there, of n rows; @return 0, or 1 and says
+ * why. keep: of nodes [n]; NULL: the first n. start: @return whether there was memory. */
+void specrt_llama_taps_name(specrt_llama_taps *taps, int k, const char *node);
+void specrt_llama_taps_layer(specrt_llama_taps *taps, int k,
+                             int32_t layer); /* whose input it reads */
+bool specrt_llama_taps_start(specrt_llama *s);
+void specrt_llama_taps_close(specrt_llama_taps *taps);
+bool specrt_llama_taps_want(const specrt_llama *s, const struct ggml_tensor *t);
+void specrt_llama_taps_take(specrt_llama *s, struct ggml_tensor *t);
+int specrt_llama_taps_saw(specrt_llama *s, int32_t n);
+void specrt_llama_taps_keep(specrt_llama *s, const int32_t *nodes, int32_t n);
+void specrt_llama_taps_drop(specrt_llama *s, int32_t n);
+
+/* specrt_llama_copy_rows() : copies a node and sets *n to its rows. @return whether it is f32 [n_batch at
+ * most, d] */
+bool specrt_llama_copy_rows(const specrt_llama *s, struct ggml_tensor *t, float *to, int32_t d,
+                            int64_t *n);
+
+/* A drafter that reads states of the target: pairs of a token and a state (EAGLE-3, MTP), or states alone,
+ * before it drafts a block. Pairs are of token P + 1 and the state, or the feature made of states, of
+ * position P (Li et al. 2025, arXiv 2503.01840, section 3.1). So a position waits for the token behind it,
+ * and n_read counts pairs: the root's is read by the first pass of a draft, and once more by the next, unless
+ * there was a commit between them. Of blocks n_read counts states. What returns an
+ * int returns 0, or 1 and says why. In the order of calls:
  *
  *     opening           start; sample, twice: with the drafter's head and without
- *     a prompt's part   read(1); a pass of the target; keep(NULL); read(1)
- *     a draft           for each level draft_input, whose memory the pass fills, then root or level
+ *     a prompt's part   read(1); a pass of the target; taps_keep(NULL); read(1)
+ *     a draft           for each level draft_input, whose memory the pass fills, then root or level; or block
  *     verification      a pass of the target
- *     commit            advance, if the drafter read the root; keep(nodes); read, where too many pairs wait
- *     a pass of the target    in llama.cpp's callback wants, then take, for each node; saw, at the end
+ *     commit            advance, if the drafter read the root; taps_keep(nodes); read, where too many wait
  *     a pass of the drafter   at_node, for each node, as llama.cpp's callback
  *
- *     a kept sequence   forget, waiting; when it is resumed, waiting
+ *     a kept sequence   forget
  *
- * n_past is the position that the target reads next. keep comes before it grows, so that states of new
- * positions are placed behind those that wait; read comes after. */
+ * n_past is the position that the target reads next. taps_keep comes before it grows; read comes after. */
 struct specrt_llama_reader {
     bool (*start)(specrt_llama *s); /* with both contexts. @return whether there was memory */
     void (*close)(specrt_llama *s);
 
-    /* Of the target's passes: whether it reads a node; reads it; whether all were there, of n rows. */
-    bool (*wants)(const specrt_llama *s, const struct ggml_tensor *t);
-    void (*take)(specrt_llama *s, struct ggml_tensor *t);
-    int (*saw)(specrt_llama *s, int32_t n);
-    /* Rows of the target's last pass become positions from n_past on: of nodes [n]; NULL: the first n. */
-    void (*keep)(specrt_llama *s, const int32_t *nodes, int32_t n);
-
-    /* Of the drafter's: cb_eval of its context; reads all pairs whose token is known, where more than `rest`
-     * wait; the first pass of a draft, and the next; f32 [rows, d] what the last one was fed. */
+    /* cb_eval of the drafter's context; its cells behind what was read; reads all that can be, where more
+     * than `rest` wait. */
     bool (*at_node)(struct ggml_tensor *t, bool ask, void *user);
-    void (*forget)(specrt_llama *s); /* its cells behind the pairs that were read */
+    void (*forget)(specrt_llama *s);
     int (*read)(specrt_llama *s, int32_t rest);
+
+    /* Token by token: the first pass of a draft, and the next; f32 [rows, d] what the last one was fed. */
     int (*root)(specrt_llama *s, int32_t root);
     int (*level)(specrt_llama *s, int32_t level, const specrt_beam *beam);
     const float *(*draft_input)(const specrt_llama *s);
     void (*advance)(specrt_llama *s); /* the draft was committed: the root's pair stays read */
 
-    int (*sample)(
-        specrt_llama *s); /* a pass over a pair that is made up, for the check at the start */
-    float *(*waiting)(const specrt_llama *s, int32_t *width); /* f32 [n_past - n_read, *width] */
+    /* As specrt_host.draft_block, in place of these four; NULL: it drafts token by token */
+    int (*block)(specrt_llama *s, int32_t root, int32_t n, specrt_block *block);
+
+    /* A pass over a state that is made up, for the check at the start. unbias: takes what the graph adds to
+     * the head's products out of the logits [n_vocab] of that pass; NULL: it adds nothing. */
+    int (*sample)(specrt_llama *s);
+    void (*unbias)(const specrt_llama *s, float *logits);
 };
 
-/* What such a drafter reads and what its graph is like. */
-typedef struct specrt_llama_pairs {
-    char nodes[3][24]; /* [n_nodes] of the target's graph, f32 [rows, d_target] each */
-    char named[80];    /* all of them, for errors */
-    int32_t n_nodes, d_target;
+/* What a reader of pairs is like; the nodes it reads are in s->taps. */
+typedef struct specrt_llama_pairs_kind {
     int32_t d_pair;     /* width of what a token is paired with */
     const char *own;    /* node of the drafter's graph: its state for the next level */
     const char *hidden; /* what its head multiplies, at which a pass ends */
@@ -156,15 +197,27 @@ typedef struct specrt_llama_pairs {
     /* Its passes read the target's cache and write none: nothing of the sequence is read ahead, and all
      * levels are at the root's position. */
     bool shares;
-} specrt_llama_pairs;
+} specrt_llama_pairs_kind;
 
-/* Where SPECRT_LLAMA_STATES is defined. The first makes the pair's reader; the others check the pair and call
- * it; the target's context follows. @return OK, NO_MEMORY, UNSUPPORTED or BAD_INPUT naming the key. */
-specrt_status specrt_llama_pairs_open(specrt_llama *s, const specrt_llama_pairs *kind,
+/* Where SPECRT_LLAMA_STATES is defined. The first makes the pair's reader; the others check the pair and make
+ * theirs; the target's context follows. @return OK, NO_MEMORY, UNSUPPORTED or BAD_INPUT naming the key. */
+specrt_status specrt_llama_pairs_open(specrt_llama *s, const specrt_llama_pairs_kind *kind,
                                       specrt_error *err);
 specrt_status specrt_llama_eagle3_open(specrt_llama *s, const struct llama_model *target,
                                        const struct llama_model *draft, specrt_error *err);
 specrt_status specrt_llama_mtp_open(specrt_llama *s, const struct llama_model *target,
                                     const struct llama_model *draft, specrt_error *err);
+specrt_status specrt_llama_block_open(specrt_llama *s, const struct llama_model *target,
+                                      const struct llama_model *draft, specrt_error *err);
+
+/* specrt_llama_check_taps() : whether the drafter reads layers that the target's graph has rows of for all
+ * tokens: inputs from layer 1 on. key : whose list they are, for the error */
+specrt_status specrt_llama_check_taps(const specrt_llama *s, const struct llama_model *target,
+                                      const char *key, specrt_error *err);
+
+/* specrt_llama_block_limit() : tokens that the drafter drafts in one pass, of the tree's levels at most; 0:
+ * one by one. specrt_llama_block_first() : the row of such a pass that proposes the first; else 0. */
+int32_t specrt_llama_block_limit(const specrt_llama *s);
+int64_t specrt_llama_block_first(const specrt_llama *s);
 
 #endif

@@ -5,7 +5,6 @@
 
 #ifdef SPECRT_LLAMA_STATES
 
-#include <stdio.h>
 #include <string.h>
 
 /* The drafter's own state for the next level is its node h_nextn, and so is the target's for a pair, but for
@@ -91,16 +90,13 @@ specrt_status specrt_llama_mtp_open(specrt_llama *s, const struct llama_model *t
     int k;
     TRY(check_pair(target, draft, s->head->n_mtp, &k, err));
     int32_t d = llama_model_n_embd_out(draft);
-    specrt_llama_pairs kind = {.n_nodes = 1,
-                               .d_target = d,
-                               .d_pair = d,
-                               .own = "h_nextn",
-                               .hidden = known[k].hidden,
-                               .shift = 1,
-                               .shares = known[k].target != NULL};
-    const char *node = known[k].of_outputs ? "result_norm" : "h_nextn";
-    snprintf(kind.nodes[0], sizeof kind.nodes[0], "%s", node);
-    snprintf(kind.named, sizeof kind.named, "%s", node);
+    specrt_llama_pairs_kind kind = {.d_pair = d,
+                                    .own = "h_nextn",
+                                    .hidden = known[k].hidden,
+                                    .shift = 1,
+                                    .shares = known[k].target != NULL};
+    s->taps.d_target = d;
+    specrt_llama_taps_name(&s->taps, 0, known[k].of_outputs ? "result_norm" : "h_nextn");
     s->is_mtp = true;
     s->outputs_all = known[k].of_outputs;
     return specrt_llama_pairs_open(s, &kind, err);

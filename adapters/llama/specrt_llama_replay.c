@@ -41,7 +41,7 @@ int specrt_llama_settle(specrt_llama *s) {
     s->times.target_seconds += 1e-6 * (double)(llama_time_us() - began);
     s->times.n_target_passes++;
     if (code != 0) return specrt_llama_fail(s, "target: llama_decode returned %d", code);
-    return s->reader ? s->reader->saw(s, n) : 0;
+    return s->reader ? specrt_llama_taps_saw(s, n) : 0;
 }
 
 #endif

@@ -128,6 +128,11 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
             open_pairs(model_dft);
         }
         require(specrt_llama_head_open(states->path.c_str(), &rows, &err), err);
+        if (rows.n_target_layers > 0) {
+            throw std::runtime_error("draft-specrt: " + states->path +
+                                     ": expected a draft model or MTP layers, found a drafter that "
+                                     "reads layers of the target; specrt-llama drafts with it");
+        }
         require(specrt_llama_head_number(&rows, n_target, &err), err);
         require(specrt_head_bind(nullptr, &rows.desc, nullptr, &head, &err), err);
         check_states();

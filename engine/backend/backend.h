@@ -95,8 +95,9 @@ void sequence_reset(sequence *s);
  * Borrowed. */
 const char *sequence_fault(const sequence *s);
 
-/* sequence_use_own() : whether draft_step computes the engine's own logits instead of states for ours;
- * sequence_own_logits() : f32 [beam->n, n_logits] of the last draft_step, borrowed until the next. Where
+/* sequence_use_own() : whether draft_step or draft_block computes the engine's own logits instead of states
+ * for ours; sequence_own_logits() : f32 [beam->n, n_logits] of the last draft_step, or [block->n, n_logits]
+ * of the last block, behind the engine's own greedy choices; borrowed until the next. Where
  * backend_info.has_own. */
 void sequence_use_own(sequence *s, bool use);
 const float *sequence_own_logits(sequence *s);

@@ -283,17 +283,31 @@ static specrt_status begin_alone(decoder *d, const specrt_request *request, cons
     return draw(d, logits, err);
 }
 
-/* Level by level the engine's own best token. */
+/* The engine's own best token behind level `level`. */
+static void add_best(decoder *d, const float *logits, int32_t level) {
+    int32_t best = 0;
+    (void)specrt_logits_topk(logits, d->n_vocab, 1, &best);
+    cycle_add(d->chain, best, level);
+}
+
+static specrt_status draft_own_block(decoder *d, specrt_error *err) {
+    specrt_block block = {0};
+    TRY(called(d, draft_block(d, d->chain->tokens[0], d->num_steps, &block), err));
+    for (int32_t i = 0; i < block.n && i < d->num_steps; i++)
+        add_best(d, sequence_own_logits(d->sequence) + (size_t)i * (size_t)d->n_logits, i);
+    return SPECRT_STATUS_OK;
+}
+
+/* Level by level, or in one pass. */
 static specrt_status draft_chain(decoder *d, specrt_error *err) {
+    if (d->host.draft_block && d->num_steps > 0) return draft_own_block(d, err);
     for (int32_t level = 0; level < d->num_steps; level++) {
         const int32_t none = 0;
         const float zero = 0, *hidden, *draft_input = NULL;
-        int32_t best = 0;
         const specrt_beam beam = {
             .n = 1, .tokens = &d->chain->tokens[level], .parents = &none, .logprobs = &zero};
         TRY(called(d, draft_step(d, level, &beam, &hidden, &draft_input), err));
-        (void)specrt_logits_topk(sequence_own_logits(d->sequence), d->n_vocab, 1, &best);
-        cycle_add(d->chain, best, level);
+        add_best(d, sequence_own_logits(d->sequence), level);
     }
     return SPECRT_STATUS_OK;
 }

@@ -69,3 +69,10 @@ same plain ../out
 warns "*warning: drafting off: none.gguf: *; plain decoding*"
 refuses 1 "*none.gguf: *" specrt-eval decode --target "$sample/target.gguf" --prompt x \
     --draft none.gguf --policy microspec
+# Passes of block drafters are not timed.
+answer --draft "$sample/block" --policy auto -q
+same plain ../out
+warns "*drafting off: costs: *found one of blocks, whose passes are not timed; name a policy *"
+refuses 3 "*costs: expected a drafter that drafts token by token, found one of blocks*" \
+    specrt-eval compare --target "$sample/target.gguf" --draft "$sample/block" --policy auto \
+    --prompt x

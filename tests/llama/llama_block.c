@@ -3,7 +3,8 @@
  * elsewhere, with the Markov bias of the tokens that the cut drafter chose; a selector's candidates are ids
  * kept.
  *
- *     llama_block make dflash|dflash2|dspark[,bare] TARGET.gguf OUT.gguf   bare: no head of its own
+ *     llama_block make dflash|dflash2|dspark[,bare][,low][,many] TARGET.gguf OUT.gguf
+ *         bare: no head of its own; low: of a target with two layers; many: reads nine layers
  *     llama_block check TARGET.gguf WHOLE.gguf CUT.gguf                    exit code 0: all is well */
 #include <math.h>
 #include <stdbool.h>
@@ -41,6 +42,7 @@ typedef struct plan {
     struct ggml_context *data;
     int64_t d, n_vocab;
     bool markov, selector, bare;
+    int32_t inputs[9], n_inputs; /* of the target's layers */
 } plan;
 
 /* A norm near 1, or weights of scale / sqrt(columns), drawn for the name. */
@@ -71,7 +73,7 @@ static void add_layer(plan *p) {
 }
 
 static void add_weights(plan *p) {
-    add(p, "fc.weight", 2 * p->d, p->d, 0, 1);
+    add(p, "fc.weight", p->n_inputs * p->d, p->d, 0, 1);
     add(p, "enc.output_norm.weight", p->d, 0, 0, 0);
     add(p, "output_norm.weight", p->d, 0, 0, 0);
     if (!p->bare) add(p, "token_embd.weight", p->d, p->n_vocab, 0, 32);
@@ -106,17 +108,18 @@ static void add_keys(plan *p) {
                 {"dflash.attention.value_length", HEAD},
                 {"dflash.rope.dimension_count", HEAD},
                 {"dflash.block_size", BLOCK},
+                {"tokenizer.ggml.mask_token_id", MASK},
                 {"dflash.conv_kernel_size", 2}, /* the last four of a selector */
                 {"dflash.conv_group_size", 16},
                 {"dflash.selector_rank", RANK},
                 {"dflash.selector_top_k", TOP_K}};
-    const int32_t inputs[2] = {1, 2};
     const size_t n = sizeof keys / sizeof *keys;
     gguf_set_val_str(p->gguf, "general.architecture", "dflash");
     for (size_t i = 0; i < (p->selector ? n : n - 4); i++)
         gguf_set_val_u32(p->gguf, keys[i].key, keys[i].value);
     gguf_set_val_f32(p->gguf, "dflash.attention.layer_norm_rms_epsilon", 1e-5f);
-    gguf_set_arr_data(p->gguf, "dflash.target_layers", GGUF_TYPE_INT32, inputs, 2);
+    gguf_set_arr_data(p->gguf, "dflash.target_layers", GGUF_TYPE_INT32, p->inputs,
+                      (size_t)p->n_inputs);
 }
 
 static int make(const char *kind, const char *target, const char *out) {
@@ -129,6 +132,8 @@ static int make(const char *kind, const char *target, const char *out) {
     p.markov = strncmp(kind, "dspark", 6) == 0;
     p.selector = strncmp(kind, "dflash2", 7) == 0;
     p.bare = strstr(kind, ",bare") != NULL;
+    p.n_inputs = strstr(kind, ",many") ? 9 : 2;
+    for (int i = 0; i < 9; i++) p.inputs[i] = i == 1 && !strstr(kind, ",low") ? 2 : 1;
     snprintf(key, sizeof key, "%s.embedding_length",
              gguf_get_val_str(from, gguf_find_key(from, "general.architecture")));
     p.d = gguf_get_val_u32(from, gguf_find_key(from, key));

@@ -398,7 +398,7 @@ if [ -x "$build/tests/llama_eagle3" ]; then
         --policy static:200+window:64@min=0+successor:64
     same "eagle tree" $heads $tree
     same "eagle auto" $heads --policy auto
-    refuses eagle-layers 3 "expected three from 1 on and below the target's 1, found 2" \
+    refuses eagle-layers 3 "expected layers from 1 on and below the target's 1, found 2" \
         -m "$work/tiny.gguf" -md "$work/eagle.gguf"
 else
     refuses eagle 3 "drafter: architecture eagle3: " -m $target -md "$work/eagle.gguf"
@@ -406,20 +406,69 @@ fi
 
 # ---- block drafters ----
 
-# Cut to a list, each loads in llama.cpp and drafts as the whole one does at the ids kept. One
-# without a head takes the target's rows.
+# blocks [CHANGE] : the sample's drafter in a GGUF. llama.cpp's states and drafts are ours, tokens
+# are plain decoding's under any policy, and one line says what is not supported.
+blocks() {
+    check "blocks $*" "$build/tests/block_gguf" $target data/sample/block "$work/b.gguf" "$@"
+}
+refuses_block() { blocks $1 && refuses "block $1" 3 "$2" -m $target -md "$work/b.gguf"; }
+drafts_by_blocks() {
+    local run32="-m $f32 -t 1" twice=$build/tests/llama_drafts_block
+    blocks late && check blocks-late logged "$twice" "$f32" "$work/b.gguf"
+    blocks && check blocks-own logged "$twice" "$f32" "$work/b.gguf" 10
+    splits= md="-md $work/b.gguf"
+    same "blocks chain" $run32 --num-steps 7 --policy window:64@min=0 --bundle "$work/lists.specb" \
+        --policy static:200+window:64@min=0+successor:64
+    same "blocks short" $run32 --num-steps 3 --policy window:64@min=0
+    same "blocks tree" $run32 --num-steps 7 --topk 4 --num-draft-tokens 24 --policy window:64@min=0
+    splits=1
+    same "blocks q8_0" -m $target -t 2 --policy window:64@min=0
+    md="-md $draft"
+    by_block() { answer_by "$work/b.gguf" --num-steps 7 "$@"; }
+    same_text blocks-p-min by_block --policy full --draft-p-min 0.5
+    check blocks-sampled by_block --temp 0.8 --top-p 0.95 -s 5 --policy window:64@min=0
+    check blocks-sampled-same cmp "$out" "$work/sampled"
+    verb="decode --target $target --draft $work/b.gguf --chat-template none --max-tokens 40 -q"
+    for option in --by-position --no-markov "--topk 4 --by-position"; do
+        same_text "blocks $option" run $verb --prompt "The patient has a fever and" --threads 1 \
+            --num-steps 7 --bundle "$work/lists.specb" --policy static:200+successor:64 $option
+    done
+    check blocks-auto answer_by "$work/b.gguf"
+    said blocks-auto "found one of blocks, whose passes are not timed; name a policy"
+    check blocks-auto-text cmp "$out" "$work/text"
+    refuses_block no-mask "tokenizer.ggml.mask_token_id: expected a token of the vocabulary"
+    refuses_block no-size "dflash.block_size: expected 2 to 64 positions, found 0"
+    refuses_block layers=6 "expected layers from 1 on and below the target's 6, found 6"
+    refuses_block layers=0 "dflash.target_layers: expected layers from 1 on"
+    refuses_block scale "markov_w2.scale: a Markov head with a scale is not supported"
+    refuses_block gated "llama.cpp does not load it: "
+    check block-selector "$block" make dflash2 $target "$work/b.gguf"
+    refuses block-selector 3 "found a selector (DFlash 2)" -m $target -md "$work/b.gguf"
+    check block-many "$block" make dflash,many $target "$work/b.gguf"
+    refuses block-many 3 "dflash.target_layers: expected at most 8 layers, found 9" -m $target \
+        -md "$work/b.gguf"
+    check block-width "$block" make dflash "$work/tiny.gguf" "$work/b.gguf"
+    refuses block-width 3 "drafter: " -m $target -md "$work/b.gguf"
+}
+
+# Cut to a list, each loads in llama.cpp and drafts as the whole one does at the ids kept, in
+# specrt-llama as in llama.cpp. One without a head takes the target's rows.
 block=$build/tests/llama_block
 if [ -x "$block" ]; then
+    f32=$work/f32.gguf # llama.cpp rounds states for rows of q8_0
     for kind in dflash dspark dflash2 dspark,bare; do
         take=
-        [ $kind != dspark,bare ] || take="--target $target"
-        check "block $kind" logged "$block" make $kind $target "$work/block.gguf"
+        [ $kind != dspark,bare ] || take="--target $f32"
+        check "block $kind" logged "$block" make $kind $f32 "$work/block.gguf"
         check "block $kind" logged "$build/bin/specrt-bundle" export "$work/lists.specb" -q \
             --for llama.cpp --drafter "$work/block.gguf" $take -f -o "$work/block-cut.gguf"
         check "block $kind" logged "$build/bin/specrt-bundle" check "$work/block-cut.gguf" -q \
             --for llama.cpp
-        check "block $kind" logged "$block" check $target "$work/block.gguf" "$work/block-cut.gguf"
+        check "block $kind" logged "$block" check $f32 "$work/block.gguf" "$work/block-cut.gguf"
+        [ $kind = dflash2 ] || check "block $kind drafts" logged "$build/tests/llama_drafts_block" \
+            $f32 "$work/block-cut.gguf"
     done
+    drafts_by_blocks
 fi
 
 # ---- MTP layers ----
@@ -480,6 +529,11 @@ if [ -x "$build/tests/llama_mtp" ]; then
     refuses mtp-tree 3 "its state does not branch; expected chains" -m "$work/qwen35.gguf" $tree
     refuses hybrid-drafter 3 "drafter: partly recurrent" -m $target -md "$work/qwen35,none.gguf"
     same "hybrid target" -m "$work/qwen35.gguf" -t 1 $few
+    for of in qwen35 qwen3next; do
+        check "blocks $of" logged "$block" make dspark,low "$work/$of.gguf" "$work/b.gguf"
+        md="-md $work/b.gguf"
+        same "blocks $of" -m "$work/$of.gguf" -t 1 $few --policy window:64@min=0
+    done
 fi
 
 # ---- docs/integrations/llama.cpp.md ----

@@ -238,6 +238,10 @@ static bool is_optional(const eval_options *o, const eval_costs *c, const specrt
            strncmp(err->msg, "target: ", 8) != 0 && err->status != SPECRT_STATUS_NO_MEMORY;
 }
 
+static void decode_plainly(decoding *run, const specrt_error *why) {
+    snprintf(run->no_drafts, sizeof run->no_drafts, "drafting off: %s; plain decoding", why->msg);
+}
+
 static specrt_status open_models(decoding *run, specrt_error *err) {
     eval_options alone = run->options;
     specrt_error why = {0};
@@ -246,15 +250,20 @@ static specrt_status open_models(decoding *run, specrt_error *err) {
     alone.draft = NULL;
     alone.policies.n = 0;
     if (models_open(&alone, 1, &run->models, &why) != SPECRT_STATUS_OK) return status;
-    snprintf(run->no_drafts, sizeof run->no_drafts, "drafting off: %s; plain decoding", err->msg);
+    decode_plainly(run, err);
     return SPECRT_STATUS_OK;
 }
 
 static specrt_status open_drafts(decoding *run, specrt_error *err) {
     const eval_options *o = &run->options;
-    TRY(eval_open_drafts(&run->models, o, &run->costs,
-                         o->policies.n ? o->policies.items[0] : "microspec", &run->params,
-                         &run->drafts, err));
+    specrt_status status = eval_open_drafts(&run->models, o, &run->costs,
+                                            o->policies.n ? o->policies.items[0] : "microspec",
+                                            &run->params, &run->drafts, err);
+    if (status == SPECRT_STATUS_UNSUPPORTED && is_optional(o, &run->costs, err)) {
+        decode_plainly(run, err);
+        return SPECRT_STATUS_OK;
+    }
+    TRY(status);
     if (run->drafts.by_clock && specrt_clock_hopeless(&run->drafts.clock, run->no_drafts))
         eval_close_drafts(&run->drafts);
     return SPECRT_STATUS_OK;

@@ -108,7 +108,9 @@ static bool drafts_itself(const backend_desc *desc) {
 static specrt_status load_drafter(llama_engine *e, const backend_desc *desc, specrt_error *err) {
     if (!drafts_itself(desc)) {
         TRY(load(desc->draft, n_layers[1], true, &e->draft, err));
-        return specrt_llama_head_open(desc->draft, &e->rows, err);
+        TRY(specrt_llama_head_open(desc->draft, &e->rows, err));
+        return e->rows.desc.rows ? SPECRT_STATUS_OK
+                                 : specrt_llama_head_share(&e->rows, desc->target, err);
     }
     e->draft = e->target;
     TRY(specrt_llama_head_open(desc->target, &e->rows, err));
@@ -127,7 +129,8 @@ static specrt_status open_pair(llama_engine *e, const backend_desc *desc, specrt
                                    .n_threads = desc->threads,
                                    .keeps_states = desc->keeps_states,
                                    .reads_late = &e->text.reads_late,
-                                   .is_plain = &e->text.is_plain};
+                                   .is_plain = &e->text.is_plain,
+                                   .by_position = &e->text.by_position};
     TRY(specrt_llama_create(e->target, e->draft, &e->rows, &p, &e->pair, err));
     if (e->draft)
         sl_cli_info("drafter's %lld rows of %s times its state are llama.cpp's logits (relative "
@@ -167,6 +170,7 @@ static void describe(llama_engine *e) {
                        .is_model = e->draft != NULL, /* no bundle records the head of its file */
                        .keeps_chains = specrt_llama_keeps_chains(e->pair),
                        .can_wait = specrt_llama_keeps_chains(e->pair), /* a model of its own */
+                       .n_block = session.n_block,
                        .has_own = e->draft != NULL};
 }
 

@@ -27,8 +27,8 @@ enum { TARGET, DRAFT, LAYERS, LAYERS_DRAFT, TOPK, NODES, FILES, RECORD, N_PREDIC
 /* clang-format off */
 static const spelling spellings[] = {
     {'m', "model", NULL, "FILE", "the target, a GGUF", "--target", NULL, NULL},
-    {0, "model-draft", "-md", "FILE", "the drafter, a GGUF of the same vocabulary, an EAGLE-3 head or MTP "
-     "layers; none: the target's own MTP layers", "--draft", NULL, NULL},
+    {0, "model-draft", "-md", "FILE", "the drafter, a GGUF of the same vocabulary, an EAGLE-3 head, MTP "
+     "layers or a block drafter; none: the target's own MTP layers", "--draft", NULL, NULL},
     {0, "gpu-layers", "-ngl --n-gpu-layers", "N", "of the target on a GPU", NULL, NULL, NULL},
     {0, "gpu-layers-draft", "-ngld --n-gpu-layers-draft", "N", "of the drafter: all of them or 0", NULL, NULL,
      NULL},
@@ -49,8 +49,8 @@ static const spelling spellings[] = {
     {0, "policy", NULL, "SPEC", "auto (the default), auto+SPEC: as many tokens as are faster than plain "
      "decoding, or none; full, microspec, static:N+window...: always --num-steps; with --bench any number of "
      "them", "--policy", "dc", "auto"},
-    {0, "num-steps", "--draft-max --draft", "N", "passes of the drafter in a cycle (4)", "--num-steps", "dcr",
-     "4"},
+    {0, "num-steps", "--draft-max --draft", "N", "passes of the drafter, or tokens of its block (4)",
+     "--num-steps", "dcr", "4"},
     {0, "draft-p-min", "--spec-draft-p-min", "P", "no pass follows where the best path is less probable; 0, "
      "the default: all do", "--draft-p-min", NULL, NULL},
     {0, "prompts", NULL, "FILE", "JSON Lines (.gz, .zst) as specrt-eval takes them", "--prompts", NULL, NULL},

@@ -9,10 +9,19 @@
 
 /* ---- costs ---- */
 
+static specrt_status refuse_blocks(const eval_models *m, specrt_error *err) {
+    if (m->info->n_block == 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                            "costs: expected a drafter that drafts token by token, found one of "
+                            "blocks, whose passes are not timed; name a policy (--policy "
+                            "microspec)");
+}
+
 specrt_status eval_measure(const eval_models *m, const eval_options *o, double seconds,
                            int32_t n_before, specrt_costs *out, specrt_error *err) {
     char line[SPECRT_COSTS_TEXT];
     specrt_tree_params tree;
+    TRY(refuse_blocks(m, err));
     TRY(eval_tree(&o->auto_tree, &tree, err));
     TRY(sequence_costs(m->sequences[0], m->head, &tree, n_before, seconds, out, err));
     if (specrt_costs_busy(out, line)) sl_cli_warn("costs: %s", line);
@@ -31,6 +40,7 @@ static specrt_status find_costs(const eval_models *m, const eval_options *o, eva
     sequence *s = m->sequences[0];
     char key[SPECRT_COSTS_KEY], line[SPECRT_COSTS_LINE];
     specrt_meter meter;
+    TRY(refuse_blocks(m, err));
     m->engine->ops->key(m->engine, key);
     specrt_costs_path(o->bundle, key, c->kept);
     TRY(sequence_meter(s, NULL, &o->auto_tree, 0, &meter, err));
