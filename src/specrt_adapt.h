@@ -374,8 +374,8 @@ typedef struct specrt_timer {
     int32_t n_unread;         /* tokens that the drafter's next pass reads */
 } specrt_timer;
 
-/* specrt_timer_host() : The callbacks of timer->host, timed. Before it, the caller sets host, clock,
- * auto_draft and keeps_chains.
+/* specrt_timer_host() : The callbacks of timer->host, timed; a block counts as one pass. Before it, the
+ * caller sets host, clock, auto_draft and keeps_chains.
  *   timer : changed; borrowed by *out
  *   out : written; valid as long as the timer */
 SPECRT_API void specrt_timer_host(specrt_timer *timer, specrt_host *out);

@@ -224,6 +224,16 @@ static int specrt__clock_time_draft(void *user, int32_t level, const specrt_beam
     return code;
 }
 
+static int specrt__clock_time_block(void *user, int32_t root, int32_t n, specrt_block *block) {
+    specrt_timer *t = (specrt_timer *)user;
+    double began = t->now();
+    int code = t->host.draft_block(t->host.user, root, n, block);
+    t->drafted = t->now();
+    t->cycle.draft_seconds += t->drafted - began;
+    t->cycle.n_passes++;
+    return code;
+}
+
 static int specrt__clock_time_verify(void *user, const specrt_draft *draft, const float **logits) {
     specrt_timer *t = (specrt_timer *)user;
     specrt__clock_end_scoring(t, t->now());
@@ -270,7 +280,8 @@ SPECRT_API void specrt_timer_host(specrt_timer *t, specrt_host *out) {
     *out = t->host;
     out->user = t;
     out->target_prefill = specrt__clock_time_prefill;
-    out->draft_step = specrt__clock_time_draft;
+    if (out->draft_step) out->draft_step = specrt__clock_time_draft;
+    if (out->draft_block) out->draft_block = specrt__clock_time_block;
     out->target_verify = specrt__clock_time_verify;
     out->commit = specrt__clock_time_commit;
     if (out->target_hidden) out->target_hidden = specrt__clock_time_hidden;

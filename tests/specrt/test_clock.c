@@ -1,4 +1,5 @@
 /* test_clock.c : whether to draft, by the time of cycles, without a clock: times are given. */
+#include "specrt_block.h"
 #include "costs.h"
 
 #include <math.h>
@@ -313,7 +314,32 @@ static void test_hopeless(void) {
     CHECK(!specrt_clock_hopeless(&clock, line));
 }
 
+static int fake_block(void *user, int32_t root, int32_t n, specrt_block *block) {
+    REQUIRE(user == &chain);
+    block->n = n;
+    spend(0.25 * root);
+    return 7;
+}
+
+static void test_block(void) {
+    machine m;
+    specrt_block block = {.n = 0};
+    machine_open(&m, 0.1, 0.1, 0);
+    CHECK(m.host.draft_step && !m.host.draft_block);
+    m.timer.host.user = (void *)(uintptr_t)&chain;
+    m.timer.host.draft_step = NULL;
+    m.timer.host.draft_block = fake_block;
+    specrt_timer_host(&m.timer, &m.host);
+    CHECK(!m.host.draft_step);
+    CHECK_INT(m.host.draft_block(m.host.user, 2, 4, &block), 7);
+    CHECK_INT(block.n, 4);
+    CHECK_INT(m.timer.cycle.n_passes, 1);
+    CHECK_NEAR(m.timer.cycle.draft_seconds, 0.5, 1e-9);
+    machine_close(&m);
+}
+
 static const test_case cases[] = {
+    {"block", "a block is a pass of the application's own function", test_block},
     {"table", "chains, trees, several slots", test_table},
     {"late", "a prompt that is read late is no pass of a few tokens", test_reads_late},
     {"stays", "drafts go on where they are faster", test_stays},
