@@ -54,7 +54,7 @@ class Pair:
 
     def policies(self):
         has = lambda *names: any(n in self.sections for n in names)
-        return (["full", *LISTS, "evospec"] + ["evospec-paper"] * has("hnsw")
+        return (["full", "full@head=q4_0", *LISTS, "evospec"] + ["evospec-paper"] * has("hnsw")
                 + ["dynaspec", "dynaspec-paper"] * has("cluster") + ["coral", "coral-paper"] * has("group")
                 + CENTROIDS * has("centroid") + SKETCHES * has("sketch"))
 

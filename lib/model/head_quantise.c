@@ -1,5 +1,5 @@
-/* head_quantise.c : rows in q8_0 and q4_0. Blocks of 32 columns have a scale in f16; q8_0 rounds to
- * -127..127, q4_0 to -8..7, where the largest weight becomes -8. */
+/* head_quantise.c : rows in q8_0, q4_0 and q4_1. Blocks of 32 columns have a scale in f16; q8_0 rounds to
+ * -127..127, q4_0 to -8..7, where the largest weight becomes -8, and q4_1 to 0..15 above the least one. */
 #include "model/head_quantise.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ enum { BLOCK = 32 };
 static const float most_f16 = 65504;
 
 bool sl_quantises(specrt_dtype dtype) {
-    return dtype == SPECRT_DTYPE_Q8_0 || dtype == SPECRT_DTYPE_Q4_0;
+    return dtype == SPECRT_DTYPE_Q8_0 || dtype == SPECRT_DTYPE_Q4_0 || dtype == SPECRT_DTYPE_Q4_1;
 }
 
 /* The weight of largest magnitude, with its sign; of equal ones the first. */
@@ -36,27 +36,42 @@ static void block_q8_0(const float *x, uint8_t *block) {
     for (int j = 0; j < BLOCK; j++) block[2 + j] = (uint8_t)(int8_t)roundf(x[j] * inverse);
 }
 
+/* Nearest, of 0 to 15; half a step is added already. */
 static uint8_t nibble(float x) {
-    int q = (int)(x + 8.5F);
+    int q = (int)x;
     return (uint8_t)(q > 15 ? 15 : q);
 }
 
 static void block_q4_0(const float *x, uint8_t *block) {
     float inverse = put_scale(largest(x) / -8, block);
     for (int j = 0; j < BLOCK / 2; j++)
-        block[2 + j] = (uint8_t)(nibble(x[j] * inverse) | nibble(x[j + BLOCK / 2] * inverse) << 4);
+        block[2 + j] = (uint8_t)(nibble(x[j] * inverse + 8.5F) |
+                                 nibble(x[j + BLOCK / 2] * inverse + 8.5F) << 4);
+}
+
+static void block_q4_1(const float *x, uint8_t *block) {
+    float least = x[0], most = x[0];
+    for (int j = 1; j < BLOCK; j++) least = fminf(least, x[j]), most = fmaxf(most, x[j]);
+    float inverse = put_scale((most - least) / 15, block);
+    put_scale(least, block + 2);
+    for (int j = 0; j < BLOCK / 2; j++)
+        block[4 + j] = (uint8_t)(nibble((x[j] - least) * inverse + 0.5F) |
+                                 nibble((x[j + BLOCK / 2] - least) * inverse + 0.5F) << 4);
 }
 
 void sl_quantise_row(specrt_dtype dtype, const float *x, int64_t n_cols, uint8_t *row) {
     size_t bytes = specrt_row_bytes(dtype, BLOCK);
     for (int64_t j = 0; j < n_cols; j += BLOCK, row += bytes)
-        (dtype == SPECRT_DTYPE_Q8_0 ? block_q8_0 : block_q4_0)(x + j, row);
+        (dtype == SPECRT_DTYPE_Q8_0   ? block_q8_0
+         : dtype == SPECRT_DTYPE_Q4_0 ? block_q4_0
+                                      : block_q4_1)(x + j, row);
 }
 
 static specrt_status check(const specrt_head_desc *in, specrt_dtype dtype, specrt_error *err) {
     if (!sl_quantises(dtype))
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "head: type %s: expected q8_0 or q4_0", specrt_dtype_name(dtype));
+                                "head: type %s: expected q8_0, q4_0 or q4_1",
+                                specrt_dtype_name(dtype));
     if (in->n_cols % BLOCK != 0)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                                 "head: expected a multiple of 32 columns for %s, found %lld",

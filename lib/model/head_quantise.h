@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include "specrt_tools.h"
 
-/* sl_quantises() : whether rows can be written in a type: q8_0 and q4_0. */
+/* sl_quantises() : whether rows can be written in a type: q8_0, q4_0 and q4_1. */
 bool sl_quantises(specrt_dtype dtype);
 
 /* sl_quantise_row() : One row as ggml and gguf-py write it, the scale of 32 columns in f16.

@@ -39,7 +39,14 @@ holds replay1.json 'rows[policy=full@head=q4_0][domain=all].estimated=true'
 accepts specrt-eval decode "${pair[@]}" --policy full@head=q4_0 --json
 has 'policy=full@head=q4_0'
 
-refuses 2 "*policy 'full@head=q5_0': head: expected q8_0 or q4_0 at its end, found 'q5_0'" \
+# Without policies plan tries the copy that has fewer bytes than the file; q8_0 is what it has.
+accepts specrt-eval plan "${pair[@]:0:4}" --prompt hi --max-tokens 8 --topk 1 --num-steps 2 \
+    --measure 0.1 --json
+has 'choices[policy=full@head=q4_0].policy_text=full@head=q4_0' \
+    'choices[policy=full@head=q4_0].shortlist_rows=32768*'
+grep -q "head=q8_0" ../out && fail "q8_0 was tried over a head in q8_0"
+
+refuses 2 "*policy 'full@head=q5_0': head: expected q8_0, q4_0 or q4_1 at its end, found 'q5_0'" \
     specrt-eval compare "${pair[@]}" --policy full@head=q5_0
 refuses 2 "*policy 'auto+full@head=q4_0': head: expected a fixed policy, *" \
     specrt-eval compare "${pair[@]}" --policy auto+full@head=q4_0

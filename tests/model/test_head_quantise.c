@@ -1,5 +1,5 @@
-/* test_head_quantise.c : rows in q8_0 and q4_0 are the bytes that gguf-py 0.19.0 writes, and decode to what
- * they were made from. */
+/* test_head_quantise.c : rows in q8_0, q4_0 and q4_1 are the bytes that gguf-py 0.19.0 writes, and decode
+ * to what they were made from. */
 #include "model/head_quantise.h"
 #include "test.h"
 
@@ -35,6 +35,9 @@ static void test_bytes(void) {
     check_bytes(SPECRT_DTYPE_Q4_0, "00b4cf379d047be248bf269df36ad148ae15"
                                    "5c93789a6789a7789678806789a6789a6889"
                                    "008088888888888888888888888888888888");
+    check_bytes(SPECRT_DTYPE_Q4_1, "3334c0bf40d962fb952eb751da730c953ec851ea"
+                                   "f310ae9753206431054216542f65321643205431"
+                                   "0000000000000000000000000000000000000000");
 }
 
 static float noise(uint32_t *state) {
@@ -71,6 +74,7 @@ static void check_near(specrt_dtype dtype, double steps, double levels) {
 static void test_near(void) {
     check_near(SPECRT_DTYPE_Q8_0, 0.57, 127); /* with the rounding of its scale */
     check_near(SPECRT_DTYPE_Q4_0, 1, 8);
+    check_near(SPECRT_DTYPE_Q4_1, 0.52, 7.5); /* of twice the largest weight at most */
 }
 
 /* Rows with a stride, of a block format, once more: the scale is found again. */
@@ -98,7 +102,7 @@ static void test_refused(void) {
     specrt_head_desc out, in = {.rows = x, .dtype = SPECRT_DTYPE_F32, .n_rows = 2, .n_cols = 32};
     CHECK_INT(sl_head_quantise(&in, SPECRT_DTYPE_Q6_K, &out, &rows, &err),
               SPECRT_STATUS_UNSUPPORTED);
-    CHECK_HAS(err.msg, "type q6_k: expected q8_0 or q4_0");
+    CHECK_HAS(err.msg, "type q6_k: expected q8_0, q4_0 or q4_1");
     x[33] = NAN;
     CHECK_INT(sl_head_quantise(&in, SPECRT_DTYPE_Q4_0, &out, &rows, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "head: row 1: expected weights up to 65504, found");
