@@ -230,7 +230,7 @@ compare_tasks() {
     page=$build/compare-$1.html
     mapfile -t asked < <(tasks "${@:2}")
     list=static:2048,static,microspec,evospec,dynaspec,coral,centroid,sketch:128
-    list=$list,microspec-paper,evospec-paper,dynaspec-paper,coral-paper
+    list=$list,microspec-paper,evospec-paper,dynaspec-paper,coral-paper,full@head=q4_0
     "$build/bin/specrt-eval" compare --target "$target" --draft "$draft" --bundle "$bundle" \
         --threads "$threads" --policy $list,static:512+window+successor:256 --topk 1 --num-steps 4 \
         --prompts "${asked[@]}" --limit "${limit:-3}" --max-tokens "${tokens:-40}" \

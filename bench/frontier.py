@@ -4,16 +4,40 @@
 usage: frontier.py BUILD NAME TARGET DRAFT BUNDLE HEAD PROMPTS... SETTING=VALUE...
 Records PROMPTS (JSON Lines, a task each) under the full vocabulary unless the traces are there, replays the policies
 below, and prints a table with the worst task of each and one by task. frontier_plot.py draws the first. Settings
-are those of published.py."""
+are those of published.py. Rivals: `full@head=q4_0` is the whole head in 4 bits, `ids<N` a list of the ids below N,
+`centroid` FlashHead's idea, `sketch:1` a low rank alone, whose best row is drafted without an exact score beside
+others."""
 import json
 import sys
 
 import published
 
 
+def rivals(pair, n_rows):
+    """What others do instead of cutting rows by frequency or by the text."""
+    probes = [f"centroid:{k}" for k in (8, 16, 32, 64, 128)] if "centroid" in pair.sections else []
+    return ["full@head=q8_0", "full@head=q4_1", "full@head=q4_0", "sketch:1", f"sketch:1@keep={n_rows}", *probes]
+
+
+def sizes_of(n_rows):
+    return [2 ** k for k in range(9, 18) if 2 ** k < n_rows]
+
+
+def ids_below(pair, build, n_rows, paths):
+    """-> rows of lists of the first ids, by a bundle whose ranks are in the order of ids."""
+    text, bundle = f"{pair.folder}/{pair.name}-ids.txt", f"{pair.folder}/{pair.name}-ids.specb"
+    with open(text, "w") as f:
+        f.writelines(f"{i}\n" for i in range(n_rows))
+    pair.run([f"{build}/bin/specrt-bundle", "import", text, "--tokenizer", pair.models[1], "-q", "-f", "-o", bundle])
+    listed, pair.bundle = pair.bundle, bundle
+    rows = pair.replay(paths, [f"static:{n}" for n in sizes_of(n_rows)[3:]])
+    pair.bundle = listed
+    return {(p.replace("static:", "ids<"), d): row for (p, d), row in rows.items() if p != "oracle"}
+
+
 def methods(n_rows):
     """Policies for a head of so many rows; those of a method stand together, from few bytes to many."""
-    sizes = [2 ** k for k in range(9, 18) if 2 ** k < n_rows]
+    sizes = sizes_of(n_rows)
     small = f"{n_rows * 13 // 30}"  # of the rows, those that a small budget previews
     return [*(f"static:{n}" for n in sizes), *(f"static:{n}+retrieve" for n in sizes[1:7]),
             *(f"window:{n}@kver=8@positions=tree@min={n}" for n in sizes[:5]),
@@ -27,14 +51,20 @@ def methods(n_rows):
             f"window+successor:256+sketch:256@keep={n_rows // 8}"]
 
 
-def measure(pair, policies, rows, read):
+def share_of(rows, policy, domain):
+    """Of the whole vocabulary's accept length: an estimate beside an estimate, which leave out the same last cycles."""
+    whole = rows["oracle" if rows[policy, domain]["estimated"] else "full", domain]
+    return rows[policy, domain]["accept_length"] / whole["accept_length"]
+
+
+def measure(policies, rows, read):
     """-> [(policy, accept row, share of full, worst share, worst task, MB)]"""
     beside, row_bytes = read
-    full = {d: rows["full", d]["accept_length"] for p, d in rows if p == "full"}
+    domains = [d for p, d in rows if p == "full"]
     out = []
     for p in policies:
-        share = {d: rows[p, d]["accept_length"] / full[d] for d in full}
-        task = min((d for d in full if d != "all"), key=share.get)
+        share = {d: share_of(rows, p, d) for d in domains}
+        task = min((d for d in domains if d != "all"), key=share.get)
         row = rows[p, "all"]
         out.append((p, row, share["all"], share[task], task, (beside[p] + row_bytes * row["shortlist_rows"]) / 1e6))
     return out
@@ -50,8 +80,7 @@ def print_table(measured):
 
 def print_tasks(policies, rows):
     tasks = [d for p, d in rows if p == "full" and d != "all"]
-    lines = [(f"`{p}`", *(f"{100 * rows[p, d]['accept_length'] / rows['full', d]['accept_length']:.1f}%" for d in tasks))
-             for p in policies]
+    lines = [(f"`{p}`", *(f"{100 * share_of(rows, p, d):.1f}%" for d in tasks)) for p in policies]
     print("Of the full vocabulary's accept length, by task:\n")
     published.table(["policy", *tasks], lines)
 
@@ -60,9 +89,17 @@ def main():
     build, name, target, draft, bundle, head = sys.argv[1:7]
     pair = published.Pair(build, name, target, draft, bundle, head, published.prompts_named())
     info = json.loads(pair.run([f"{build}/bin/specrt-bundle", "info", bundle, "--json"]))
-    policies = ["full", *methods(info["sketch"]["n_rows"])]
-    rows = pair.replay(pair.record("0", published.number("LIMIT", "8")), policies)
-    measured = measure(pair, policies, rows, pair.choosing(policies))
+    n_rows = info["sketch"]["n_rows"]
+    policies = ["full", *rivals(pair, n_rows), *methods(n_rows)]
+    paths = pair.record("0", published.number("LIMIT", "8"))
+    rows = pair.replay(paths, policies)
+    beside, row = pair.choosing(policies)
+    below = ids_below(pair, build, n_rows, paths)
+    rows.update(below)
+    ids = sorted({p for p, _ in below}, key=lambda p: int(p[4:]))
+    beside.update((p, 0) for p in ids)
+    policies += ids
+    measured = measure(policies, rows, (beside, row))
     all_rows = rows["full", "all"]
     print(f"{all_rows['n_sequences']} sequences, {all_rows['n_tokens']} tokens\n")
     print_table(measured)

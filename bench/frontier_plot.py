@@ -10,18 +10,22 @@ import sys
 
 METHODS = [  # name, class, the policies that belong to it (the first that matches counts), the marker around 0 0
     ("hybrid", "hybrid", r"hybrid|window\+successor.*sketch", "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z"),
+    ("low rank", "rank", r"sketch:1(@|$)", "M-3-1h6v2h-6z"),
     ("sketch", "sketch", r"sketch", "M-3-3h6v6h-6z"),
+    ("8, 4 bits", "bits", r"full@head", "M-4-4h8v8h-8zM-2-2v4h4v-4z"),
+    ("centroids", "centroid", r"centroid", "M-3.5-1.5h7v3h-7z"),
     ("successors", "window", r".*window\+successor", "M0-4L4 3H-4z"),
     ("microspec", "micro", r"window:", "M0-4.5L4.5 0L0 4.5L-4.5 0z"),
     ("retrieval", "retrieve", r"static:\d+\+retrieve", "M0 4L4-3H-4z"),
     ("static list", "static", r"static:\d+$", "M-1-4h2v3h3v2h-3v3h-2v-3h-3v-2h3z"),
+    ("first ids", "ids", r"ids<", "M-1.5-3.5h3v7h-3z"),
 ]
 LIGHT = {"static": "#6e6e6e", "retrieve": "#a06a00", "micro": "#0f7f78", "window": "#5f7a00", "sketch": "#5a55c0",
-         "hybrid": "#c81e1e"}
+         "hybrid": "#c81e1e", "rank": "#9a4fb0", "bits": "#111", "centroid": "#1b6fb5", "ids": "#a0522d"}
 DARK = {"static": "#a8a8a8", "retrieve": "#e0a83c", "micro": "#3fc9bf", "window": "#a9c93c", "sketch": "#9d98ff",
-        "hybrid": "#ff6b63"}
+        "hybrid": "#ff6b63", "rank": "#d79cea", "bits": "#fff", "centroid": "#6db8f5", "ids": "#dd9a72"}
 PANEL_W, PANEL_H, GAP, LEFT, TOP, RIGHT = 150, 150, 16, 40, 44, 84
-LOW, HIGH, LEAST = 0.25, 160, 40
+LOW, HIGH, LEAST = 0.25, 200, 40
 
 
 def number(cell):

@@ -14338,7 +14338,9 @@ static int64_t specrt__session_scored(const specrt__source_routed *routed, int32
 SPECRT__INTERNAL void specrt__session_count_read(specrt_session *s, int64_t n_read,
                                                  int64_t n_rows) {
     const specrt_head *head = s->pool->head;
-    size_t row = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
+    specrt_dtype dtype =
+        s->policy->info.is_full ? head->desc.dtype : specrt__head_packed_dtype(head);
+    size_t row = specrt_row_bytes(dtype, head->desc.n_cols);
     s->stats.n_bytes += n_read + n_rows * (int64_t)row;
 }
 

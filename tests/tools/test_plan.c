@@ -216,6 +216,29 @@ static void test_recommended(void) {
     CHECK_HAS(p.advice_text, "No verdict: too busy to tell: ");
 }
 
+/* All rows in half of their bytes are fewer than most of them, and an engine needs another file. */
+static void test_copy(void) {
+    plan_way ways[] = {{.policy = 0, .rows = 1000, .speed = 100, .low = 90, .high = 110},
+                       {.policy = 1, .rows = 600, .speed = 99, .low = 89, .high = 109}};
+    plan p = plan_of(ways, 2);
+    char *text = NULL;
+    size_t n = 0;
+    REQUIRE(!plan_recommend(&p, NULL));
+    CHECK_INT(p.ways[p.chosen].policy, 1);
+    snprintf(p.policies[0].name, sizeof p.policies[0].name, "full@head=q4_0");
+    p.policies[0].row_saved = 0.5;
+    REQUIRE(!plan_recommend(&p, NULL));
+    CHECK_INT(p.ways[p.chosen].policy, 0);
+    FILE *words = open_memstream(&text, &n);
+    REQUIRE(words);
+    plan_advice(&p, words);
+    fclose(words);
+    CHECK_HAS(text, "Draft with --policy full@head=q4_0 ");
+    CHECK_HAS(text, "llama-quantize --output-tensor-type q4_0 writes one.");
+    free(text);
+    p.policies[0].row_saved = 0;
+}
+
 /* The fastest choice loses in one task what another does not. */
 static void test_worst_task(void) {
     plan_way ways[] = {{.policy = 0, .rows = 100, .speed = 100, .low = 99, .high = 101},
@@ -282,6 +305,7 @@ static const test_case cases[] = {
     {"shapes", "bounds on what is considered", test_shapes},
     {"ratio", "verdicts", test_ratio},
     {"recommended", "the fewest rows among choices that tie with the fastest", test_recommended},
+    {"copy", "a whole head in fewer bits is recommended by its bytes", test_copy},
     {"worst_task", "a choice counts by the task where it loses most", test_worst_task},
 };
 

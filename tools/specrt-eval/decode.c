@@ -154,8 +154,10 @@ static specrt_status converse(decoding *run, specrt_error *err) {
 
 /* ---- figures ---- */
 
-static const char *policy_name(const decoding *run) {
-    return run->drafts.policy ? specrt_policy_get_info(run->drafts.policy)->text : "plain";
+static const char *policy_name(const decoding *run, char out[EVAL_CANONICAL]) {
+    const cli_list *given = &run->options.policies;
+    if (!run->drafts.policy) return "plain";
+    return eval_policy_text(run->drafts.policy, given->n ? given->items[0] : "", out);
 }
 
 /* What decided, by the clock, and what came of it. @return whether the clock did */
@@ -190,7 +192,8 @@ static void print_json(const decoding *run) {
     const specrt_session_stats *s = &t->stats;
     double cycles = s->n_cycles ? (double)s->n_cycles : 1;
     json_object *o = json_object_new_object();
-    sl_json_put(o, "policy", sl_json_text(policy_name(run)));
+    char name[EVAL_CANONICAL];
+    sl_json_put(o, "policy", sl_json_text(policy_name(run, name)));
     sl_json_put(o, "answers", json_object_get(run->answers));
     sl_json_put(o, "n_turns", sl_json_whole((uint64_t)run->n_turns));
     sl_json_put(o, "n_tokens", sl_json_whole(t->tokens.n));
@@ -221,9 +224,10 @@ static void print_figures(const decoding *run) {
                 t->seconds, (double)t->tokens.n / t->seconds, t->times.prefill);
     if (s->n_cycles == 0) return;
     double n = (double)s->n_cycles;
-    sl_cli_info("%s: accept length %.2f, %.1f%% covered, %.0f shortlist rows", policy_name(run),
-                (double)s->n_emitted / n, 100.0 * (double)s->n_covered / (double)s->n_emitted,
-                (double)s->n_rows / n);
+    char name[EVAL_CANONICAL];
+    sl_cli_info("%s: accept length %.2f, %.1f%% covered, %.0f shortlist rows",
+                policy_name(run, name), (double)s->n_emitted / n,
+                100.0 * (double)s->n_covered / (double)s->n_emitted, (double)s->n_rows / n);
     sl_cli_info("ms per cycle: draft %.2f, head %.2f, target %.2f, verify %.2f, update %.2f",
                 t->times.draft * 1e3 / n, t->times.head * 1e3 / n, t->times.target * 1e3 / n,
                 t->times.verify * 1e3 / n, t->times.update * 1e3 / n);
@@ -305,7 +309,7 @@ static void close_run(decoding *run) {
 }
 
 int decode_main(int argc, char **argv) {
-    decoding run = {.options = {.max_tokens = 128, .takes_auto = true}};
+    decoding run = {.options = {.max_tokens = 128, .takes_auto = true, .takes_heads = true}};
     eval_options *o = &run.options;
     specrt_error err = {0};
     const cli_option options[] = {

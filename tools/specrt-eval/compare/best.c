@@ -190,6 +190,7 @@ void compare_advice(const comparison *c, FILE *f) {
     }
     fprintf(f, "%s\n", v->text);
     if (!v->chosen) return;
+    eval_put_head(f, c->ways[v->chosen].name);
     put_ties(c, f);
     if (!v->worst[v->chosen - FULL].task) fputs(RETAINED_BY_MEAN "\n", f);
 }

@@ -13,11 +13,12 @@
 
 /* ---- ways ---- */
 
-/* `full` scores the head where it lies; all else packs rows. */
+/* `full` scores the head where it lies; all else packs rows, and @head=TYPE copies it. */
 static int64_t bytes_of(const eval_models *m, const compare_way *k) {
-    if (specrt_policy_get_info(k->policy)->is_full) return 0;
-    return (int64_t)specrt_policy_get_info(k->policy)->bound *
-           (int64_t)specrt_row_bytes(m->info->head.dtype, m->info->head.n_cols);
+    const specrt_policy_info *info = specrt_policy_get_info(k->policy);
+    bool copied = *eval_head_suffix(k->name) != 0;
+    int64_t rows = (info->is_full ? 0 : info->bound) + (copied ? m->info->head.n_rows : 0);
+    return rows * (int64_t)models_row_bytes(m, k->name);
 }
 
 /* Whether way i drafts as the last one does. */
@@ -25,8 +26,7 @@ static bool drafts_alike(const comparison *c, int i) {
     const compare_way *k = &c->ways[c->n_ways - 1], *other = &c->ways[i];
     return other->policy && other->alignment == k->alignment && !other->drafts.auto_draft &&
            !k->drafts.auto_draft &&
-           strcmp(specrt_policy_get_info(other->policy)->text,
-                  specrt_policy_get_info(k->policy)->text) == 0;
+           eval_same_policy(other->policy, other->name, k->policy, k->name);
 }
 
 /* @return NULL: there is no memory */
@@ -88,7 +88,8 @@ static specrt_status add_own(comparison *c, specrt_error *err) {
 static specrt_status add_given(void *user, const char *text, specrt_error *err) {
     comparison *c = (comparison *)user;
     TRY(add_one(c, text, NULL, err));
-    for (int i = 0; i < c->n_alignments && !auto_is_named(text); i++)
+    bool learns = !auto_is_named(text) && !*eval_head_suffix(text);
+    for (int i = 0; learns && i < c->n_alignments; i++)
         TRY(add_one(c, text, &c->alignments[i], err));
     return SPECRT_STATUS_OK;
 }
@@ -343,7 +344,8 @@ static void close_comparison(comparison *c) {
 #define COMPARE_POLICIES(c) \
     sl_cli_strings("policy", "SPEC", &(c).options.policies, \
      "repeat, or a comma list; full is always added (microspec); auto, or auto+SPEC, chooses the " \
-     "number of draft steps and rows by their cost"), \
+     "number of draft steps and rows by their cost; SPEC@head=q4_0 or q8_0 scores a copy of the " \
+     "head in that type"), \
     sl_cli_string("costs", "FILE", &(c).costs.file, \
      "costs for auto, from specrt-eval plan --costs-out (default: measured)"), \
     sl_cli_int("rounds", "N", &(c).rounds, 1, 1000, \
@@ -358,7 +360,9 @@ static void close_comparison(comparison *c) {
 /* clang-format on */
 
 int compare_main(int argc, char **argv) {
-    comparison c = {.options = {.max_tokens = 128, .takes_auto = true}, .rounds = 1, .domain = -1};
+    comparison c = {.options = {.max_tokens = 128, .takes_auto = true, .takes_heads = true},
+                    .rounds = 1,
+                    .domain = -1};
     eval_options *o = &c.options;
     specrt_error err = {0};
     const cli_option options[] = {

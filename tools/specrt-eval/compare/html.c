@@ -296,7 +296,8 @@ static void name_policies(FILE *f, const comparison *c) {
     const char *before = "<p class=\"note\">";
     for (int i = FULL; i < c->n_ways; i++) {
         const compare_way *k = &c->ways[i];
-        const char *text = k->policy ? specrt_policy_get_info(k->policy)->text : k->name;
+        char canonical[EVAL_CANONICAL];
+        const char *text = k->policy ? eval_policy_text(k->policy, k->name, canonical) : k->name;
         if (strcmp(text, k->name) == 0) continue;
         fputs(before, f);
         sl_html_text(f, k->name);

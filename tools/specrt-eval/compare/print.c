@@ -183,7 +183,8 @@ static void print_events(const comparison *c, int width) {
 static void print_names(const comparison *c) {
     for (int i = FULL; i < c->n_ways; i++) {
         const compare_way *k = &c->ways[i];
-        const char *text = k->policy ? specrt_policy_get_info(k->policy)->text : k->name;
+        char canonical[EVAL_CANONICAL];
+        const char *text = k->policy ? eval_policy_text(k->policy, k->name, canonical) : k->name;
         if (strcmp(text, k->name) != 0) printf("%s is %s\n", k->name, text);
     }
 }
@@ -283,11 +284,12 @@ static void put_worst(json_object *o, const figures *f) {
 static json_object *json_row(const comparison *c, int i, int domain) {
     const compare_way *k = &c->ways[i];
     json_object *o = json_object_new_object();
+    char text[EVAL_CANONICAL];
     figures f;
     figures_of(c, i, domain, &f);
     sl_json_put(o, "policy", sl_json_text(k->name));
     sl_json_put(o, "policy_text",
-                sl_json_text(k->policy ? specrt_policy_get_info(k->policy)->text : NULL));
+                sl_json_text(k->policy ? eval_policy_text(k->policy, k->name, text) : NULL));
     sl_json_put(o, "domain", sl_json_text(domain < 0 ? "all" : c->domains[domain]));
     sl_json_put(o, "n_prompts", sl_json_whole((uint64_t)f.n_prompts));
     sl_json_put(o, "n_turns", sl_json_whole((uint64_t)f.n_turns));

@@ -14,8 +14,18 @@
 
 /* ---- policies ---- */
 
+/* The curves of another engine, and of a recording, are those of the head as it is stored. */
+static specrt_status check_head(const plan *p, const char *text, specrt_error *err) {
+    if (!p->traces.n || !*eval_head_suffix(text)) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "policy '%.60s': head: expected the drafter's head as stored with "
+                            "--trace, since another's products are not timed",
+                            text);
+}
+
 static specrt_status add_policy(void *user, const char *text, specrt_error *err) {
     plan *p = (plan *)user;
+    TRY(check_head(p, text, err));
     plan_policy *grown =
         (plan_policy *)realloc(p->policies, (size_t)(p->n_policies + 1) * sizeof *p->policies);
     if (!grown) return sl_error_no_memory_for(err, "a plan");
@@ -24,14 +34,25 @@ static specrt_status add_policy(void *user, const char *text, specrt_error *err)
     *k = (plan_policy){0};
     snprintf(k->name, sizeof k->name, "%s", text);
     TRY(models_policy(&p->models, text, &k->policy, err));
-    k->full = specrt_policy_get_info(k->policy)->is_full;
+    k->full = specrt_policy_get_info(k->policy)->is_full && !*eval_head_suffix(text);
+    k->row_saved = 1 - (double)models_row_bytes(&p->models, text) /
+                           (double)models_row_bytes(&p->models, "full");
     for (int i = 0; i < p->n_policies; i++)
-        if (strcmp(specrt_policy_get_info(grown[i].policy)->text,
-                   specrt_policy_get_info(k->policy)->text) == 0) {
+        if (eval_same_policy(grown[i].policy, grown[i].name, k->policy, k->name)) {
             specrt_policy_close(k->policy);
             return SPECRT_STATUS_OK;
         }
     p->n_policies++;
+    return SPECRT_STATUS_OK;
+}
+
+/* The whole head in fewer bits, where that is fewer bytes: the rival of any list. */
+static specrt_status add_heads(plan *p, specrt_error *err) {
+    static const char *const copies[] = {"full@head=q8_0", "full@head=q4_0"};
+    bool whole = p->models.info->head.n_cols % 32 == 0; /* blocks */
+    for (size_t i = 0; !p->traces.n && whole && i < sizeof copies / sizeof *copies; i++)
+        if (models_row_bytes(&p->models, copies[i]) < models_row_bytes(&p->models, "full"))
+            TRY(add_policy(p, copies[i], err));
     return SPECRT_STATUS_OK;
 }
 
@@ -64,7 +85,7 @@ static specrt_status add_defaults(plan *p, specrt_error *err) {
         TRY(add_if_there(p, others[i], err));
     for (int32_t i = 0; (preset = specrt_policy_preset(i, NULL, 0)) != NULL; i++)
         if (!strstr(preset, "-paper")) TRY(add_if_there(p, preset, err));
-    return SPECRT_STATUS_OK;
+    return add_heads(p, err);
 }
 
 static specrt_status add_policies(plan *p, specrt_error *err) {
@@ -125,13 +146,14 @@ static specrt_status measure_costs(plan *p, specrt_error *err) {
     return eval_measure(&p->models, &p->options, p->measure, 0, &p->costs, err);
 }
 
+/* In the mean of a pass; a row in fewer bits is a part of one. */
 static double rows_of(const plan *p, const plan_run *run) {
     double rows = 0, cycles = 0;
     for (int i = 0; i < p->n_prompts; i++) {
         rows += run->turns[i].n_rows;
         cycles += run->turns[i].n_cycles;
     }
-    return cycles > 0 ? rows / cycles : 0;
+    return cycles > 0 ? (1 - p->policies[run->policy].row_saved) * rows / cycles : 0;
 }
 
 /* Trees of one policy, those that could beat the best so far if every draft were accepted. */
@@ -243,7 +265,7 @@ static void close_plan(plan *p) {
 }
 
 int plan_main(int argc, char **argv) {
-    plan p = {.options = {.max_tokens = 48}, .measure = 5};
+    plan p = {.options = {.max_tokens = 48, .takes_heads = true}, .measure = 5};
     eval_options *o = &p.options;
     specrt_error err = {0};
     const cli_option options[] = {

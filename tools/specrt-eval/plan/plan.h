@@ -73,7 +73,8 @@ typedef struct plan_way {
 typedef struct plan_policy {
     char name[160];
     specrt_policy *policy;
-    bool full;
+    bool full;        /* the whole head as it is stored */
+    double row_saved; /* share of a row's bytes that a copy of the head saves; 0: as stored */
 } plan_policy;
 
 typedef struct plan {

@@ -58,6 +58,7 @@ void plan_advice(const plan *p, FILE *f) {
     if (p->chosen < 0) return;
     const plan_way *chosen = &p->ways[p->chosen];
     put_retained(f, p, chosen);
+    eval_put_head(f, plan_name(p, chosen));
     specrt_ratio pruned = pruned_of(p);
     retained_put_speed(f, &pruned);
     put_rivals(f, p);
@@ -195,10 +196,12 @@ static json_object *json_costs(const specrt_costs *k) {
 static json_object *json_way(const plan *p, const plan_way *c) {
     json_object *o = json_object_new_object();
     bool plain = c->policy < 0, by_task = retained_by_task(&c->kept);
+    char text[EVAL_CANONICAL];
     sl_json_put(o, "policy", sl_json_text(plan_name(p, c)));
     sl_json_put(
         o, "policy_text",
-        sl_json_text(plain ? NULL : specrt_policy_get_info(p->policies[c->policy].policy)->text));
+        sl_json_text(
+            plain ? NULL : eval_policy_text(p->policies[c->policy].policy, plan_name(p, c), text)));
     sl_json_put(o, "num_steps", sl_json_whole((uint64_t)c->shape.num_steps));
     sl_json_put(o, "topk", sl_json_whole((uint64_t)c->shape.topk));
     sl_json_put(o, "num_draft_tokens", sl_json_whole((uint64_t)c->shape.num_draft_tokens));

@@ -78,10 +78,10 @@ static void name_way(const plan *p, const plan_way *c, char out[PLAN_NAME]) {
              (int)c->shape.num_draft_tokens);
 }
 
-/* Rows stand for bytes: all are of one head. */
+/* Rows as stored stand for bytes. */
 static specrt_way way_of(const plan *p, const plan_way *c) {
     plan_way worst = plan_at_worst(c);
-    return (specrt_way){.bytes = c->rows,
+    return (specrt_way){.bytes = c->rows * (1 - p->policies[c->policy].row_saved),
                         .accept_length = worst.accept_length,
                         .prompt_seconds = c->prompt_seconds,
                         .token_seconds = 1 / worst.speed,

@@ -333,6 +333,7 @@ specrt_status plan_decide(plan *p, specrt_error *err) {
  * choose rows by the drafter's states. */
 static void try_for_auto(const plan *p, int width, plan_way c, plan_way *best) {
     if (c.policy < 0 || specrt_policy_get_info(p->policies[c.policy].policy)->by_states) return;
+    if (*eval_head_suffix(plan_name(p, &c))) return;
     plan_choose_from_curves(p, width, &c);
     c = plan_at_worst(&c);
     if (c.speed > best->speed) *best = c;

@@ -74,7 +74,7 @@ void estimate_rows(const specrt_tree_params *trees, int n_trees, const specrt_tr
         bool alive = true;
         for (int32_t i = 0; i < r->n; i++) {
             replay_row *row = &c->rows[i];
-            bool kept = t == 0 && i + 1 < r->n; /* it was in the recorded tree */
+            bool kept = t == 0 && i + 1 < r->n && !c->rescored; /* it was in the recorded tree */
             row->room[t] = kept         ? INFINITY
                            : row->known ? path_of(info, c, i) - threshold
                                         : -INFINITY;

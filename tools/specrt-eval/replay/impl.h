@@ -3,6 +3,7 @@
 #define SPECRT_EVAL_REPLAY_IMPL_H
 
 #include <pthread.h>
+#include "../shared/eval.h"
 #include "model/model.h"
 #include "replay.h"
 
@@ -28,12 +29,14 @@ typedef struct replay_cycle {
     int32_t *best; /* [n_nodes, k] what was recorded of the target's best; -1: not that many */
     float *probs;  /* [n, n_top] of top_ids under the target's distribution; NULL: not recorded */
     replay_row *rows; /* [n] */
+    bool rescored;    /* the drafter's best are another head's than the tree's */
 } replay_cycle;
 
 typedef struct replay_sequence {
     const specrt_trace_info *info;
     specrt_trace_record prompt;
     replay_cycle *cycles;
+    replay_cycle *rescored[EVAL_HEADS]; /* [n_cycles] by replay.heads, in the batch's memory */
     int32_t n_cycles, capacity;
     int32_t number, domain;
     int64_t topic; /* tokens of its topic before it: of earlier sequences, in a stream */
@@ -69,8 +72,16 @@ typedef struct replay_span {
     int64_t n_emitted[REPLAY_TREES], n_cycles[REPLAY_TREES]; /* of its walks, by tree */
 } replay_span;
 
+/* A copy of the drafter's head in another type, whose best tokens stand for the recorded ones. */
+typedef struct replay_head {
+    eval_head copy;
+    specrt_policy *policy;              /* full, over it; NULL: none */
+    replay_levels levels[REPLAY_TREES]; /* as those of replay */
+} replay_head;
+
 typedef struct replay_way {
     specrt_policy *policy; /* NULL: the oracle */
+    replay_head *head;     /* NULL: as recorded */
     char text[512];
     bool routed, reads_hidden, reads_draft_input; /* fed: what drafter passes were given */
     bool serial;                                  /* what it learnt outlives a sequence */
@@ -92,6 +103,8 @@ struct replay {
     model model, embedding_file;
     specrt_head_desc embedding; /* its rows NULL: none */
     specrt_head *head;
+    specrt_head_desc head_desc;
+    replay_head heads[EVAL_HEADS];
     void *no_rows; /* of a head that nothing is multiplied with */
     specrt_tree_params trees[REPLAY_TREES];
     int n_trees;
@@ -123,6 +136,9 @@ typedef struct replay_batch {
     bool failed; /* out of memory */
 } replay_batch;
 
+/* replay_take() : memory of the batch; NULL: there is none, and the batch has failed */
+void *replay_take(replay_batch *b, size_t n);
+
 /* replay_run_batch() : every policy over a batch, on threads; the first failure in the order of policies. */
 specrt_status replay_run_batch(replay *r, replay_batch *b, specrt_error *err);
 
@@ -140,6 +156,17 @@ specrt_status replay_scratch(const replay *r, float **out, specrt_error *err);
  * @return OK; what the session returned for a recorded cycle that is none, with its own text. */
 specrt_status visit_sequence(replay *r, replay_way *e, const replay_sequence *s,
                              specrt_session *session, float *scratch);
+
+/* ---- rescore.c ---- */
+
+/* replay_head_of() : the copy that a policy's text asks for, made once; NULL: the head as stored.
+ * @return OK; BAD_ARG: traces lack what it takes */
+specrt_status replay_head_of(replay *r, int type, const char *text, replay_head **out,
+                             specrt_error *err);
+void replay_close_heads(replay *r);
+
+/* replay_rescore() : a whole sequence's cycles by each of these heads. @return false: no memory */
+bool replay_rescore(replay *r, replay_batch *b, replay_sequence *s);
 
 /* ---- open.c ---- */
 

@@ -85,6 +85,7 @@ static specrt_status open_head(replay *r, specrt_error *err) {
     }
     TRY(sl_model_open(r->params.model, &r->model, err));
     TRY(sl_model_head(&r->model, NULL, &head, NULL, err));
+    r->head_desc = head;
     if (head.n_rows != info->n_vocab || (info->d_draft > 0 && head.n_cols != info->d_draft))
         return specrt_error_set(
             err, SPECRT_STATUS_TRACE_MISMATCH,
@@ -134,7 +135,10 @@ static void tell_exact(const replay *r, replay_way *e, const specrt_policy_info 
 
 static specrt_status open_policy(replay *r, const char *text, replay_way *e, specrt_error *err) {
     const specrt_trace_info *trace = r->infos[0];
-    specrt_policy_desc desc = {.text = text,
+    char plain[EVAL_POLICY_TEXT];
+    int type;
+    TRY(eval_split_head(text, plain, &type, err));
+    specrt_policy_desc desc = {.text = plain,
                                .n_vocab = trace->n_ids,
                                .n_terminators = trace->n_terminators,
                                .terminators = trace->terminators,
@@ -144,14 +148,15 @@ static specrt_status open_policy(replay *r, const char *text, replay_way *e, spe
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "policy '%.60s': head: expected --model FILE, found none", text);
     TRY(specrt_policy_create(r->bundle, r->head, &desc, &e->policy, err));
+    TRY(replay_head_of(r, type, text, &e->head, err));
     const specrt_policy_info *info = specrt_policy_get_info(e->policy);
-    snprintf(e->text, sizeof e->text, "%s", info->text);
+    snprintf(e->text, sizeof e->text, "%.400s%s", info->text, eval_head_suffix(text));
     e->routed = info->by_level;
     e->reads_hidden = info->by_states;
     e->reads_draft_input = info->needs_draft_input;
     e->d_hidden = info->hidden_width;
     e->serial = r->params.stream || info->keeps;
-    r->keeps_hidden |= e->reads_hidden || e->d_hidden > 0;
+    r->keeps_hidden |= e->reads_hidden || e->d_hidden > 0 || e->head;
     e->recorded = r->n_trees > 0;
     for (int i = 0; i < r->params.n_traces; i++)
         e->recorded &= r->infos[i]->policy && strcmp(r->infos[i]->policy, e->text) == 0;
@@ -173,11 +178,20 @@ static specrt_status open_policies(replay *r, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
+static specrt_status check_texts(const replay *r, specrt_error *err) {
+    char plain[EVAL_POLICY_TEXT];
+    int type;
+    for (int i = 0; i < r->params.n_policies; i++) {
+        TRY(eval_split_head(r->params.policies[i], plain, &type, err));
+        TRY(specrt_policy_check(plain, err));
+    }
+    return SPECRT_STATUS_OK;
+}
+
 specrt_status replay_open(replay *r, specrt_error *err) {
     if (r->params.n_traces < 1)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "expected --trace FILE");
-    for (int i = 0; i < r->params.n_policies; i++)
-        TRY(specrt_policy_check(r->params.policies[i], err));
+    TRY(check_texts(r, err));
     TRY(open_traces(r, err));
     TRY(open_trees(r, err));
     TRY(sl_bundle_open_for(r->params.bundle, r->infos[0]->tokenizer_sha256, &r->bundle, err));
@@ -198,6 +212,7 @@ void replay_free(replay *r) {
         free(e->sums), free(e->walked), free(e->levels);
     }
     free(r->ways);
+    replay_close_heads(r);
     specrt_head_close(r->head);
     free(r->no_rows);
     if (r->params.model) sl_model_close(&r->model);

@@ -38,7 +38,7 @@ static block *batch_block(replay_batch *b, size_t n) {
     return found;
 }
 
-static void *batch_take(replay_batch *b, size_t n) {
+void *replay_take(replay_batch *b, size_t n) {
     n = (n + 15) & ~(size_t)15;
     if (!b->blocks || b->blocks->capacity - b->blocks->n < n) {
         block *fresh = batch_block(b, n);
@@ -55,7 +55,7 @@ static void *batch_take(replay_batch *b, size_t n) {
 
 static void *batch_copy(replay_batch *b, const void *array, int64_t n, size_t bytes) {
     size_t size = (size_t)n * bytes;
-    void *p = array ? batch_take(b, size) : NULL;
+    void *p = array ? replay_take(b, size) : NULL;
     if (p) memcpy(p, array, size);
     return p;
 }
@@ -142,13 +142,13 @@ static void add_cycle(replay *r, replay_batch *b, replay_sequence *s,
     if (b->failed) return;
     replay_cycle *c = &s->cycles[s->n_cycles];
     *c = (replay_cycle){.r = copy_record(b, info, record, hidden)};
-    c->depths = batch_take(b, (size_t)nodes * sizeof *c->depths);
-    c->masks = batch_take(b, (size_t)nodes * sizeof *c->masks);
-    c->best = batch_take(b, (size_t)(nodes * replay_best_width(info)) * sizeof *c->best);
-    c->rows = batch_take(b, (size_t)record->n * sizeof *c->rows);
-    float *room = batch_take(b, (size_t)(record->n * r->n_trees) * sizeof *room);
+    c->depths = replay_take(b, (size_t)nodes * sizeof *c->depths);
+    c->masks = replay_take(b, (size_t)nodes * sizeof *c->masks);
+    c->best = replay_take(b, (size_t)(nodes * replay_best_width(info)) * sizeof *c->best);
+    c->rows = replay_take(b, (size_t)record->n * sizeof *c->rows);
+    float *room = replay_take(b, (size_t)(record->n * r->n_trees) * sizeof *room);
     if (record->top_ids && record->top_logits && record->top_logsumexp)
-        c->probs = batch_take(b, (size_t)((int64_t)record->n * info->n_top) * sizeof(float));
+        c->probs = replay_take(b, (size_t)((int64_t)record->n * info->n_top) * sizeof(float));
     if (b->failed) return;
     for (int32_t i = 0; i < record->n; i++) c->rows[i].room = room + (int64_t)i * r->n_trees;
     join_best(info, record, c);
@@ -183,7 +183,8 @@ static void count_wanted(replay_shared *sum, const specrt_trace_info *info, cons
 }
 
 /* The shared sums of a sequence that is whole; in a stream its topic may go on. */
-static bool finish_sequence(replay *r, replay_sequence *s) {
+static bool finish_sequence(replay *r, replay_batch *b, replay_sequence *s) {
+    if (!replay_rescore(r, b, s)) return false;
     if (!grow((void **)&r->shared, r->n_sequences, &r->capacity, sizeof *r->shared)) return false;
     replay_shared *sum = &r->shared[r->n_sequences];
     *sum = (replay_shared){
@@ -267,12 +268,13 @@ static specrt_session *session_of(job *j, worker *w, int way) {
     return w->session;
 }
 
-static void run_visit(job *j, worker *w, int way, int64_t sequence) {
+static void run_visit(job *j, worker *w, int way, int64_t which) {
     replay_way *e = &j->r->ways[way];
     specrt_session *session = session_of(j, w, way);
     specrt_error err;
     if (!session && e->policy) return;
-    const replay_sequence *s = &j->b->sequences[sequence];
+    replay_sequence seen = j->b->sequences[which], *s = &seen;
+    if (e->head) seen.cycles = seen.rescored[e->head - j->r->heads];
     if (visit_sequence(j->r, e, s, session, w->scratch) == SPECRT_STATUS_OK) return;
     (void)specrt_error_set(&err, SPECRT_STATUS_BAD_INPUT,
                            "policy '%.60s': sequence %d: expected cycles that follow one another, "
@@ -286,11 +288,11 @@ static void run_visit(job *j, worker *w, int way, int64_t sequence) {
 static void run_block(void *arg, int64_t at, int number) {
     job *j = (job *)arg;
     int way = (int)(at / j->b->n);
-    int64_t sequence = at % j->b->n;
+    int64_t which = at % j->b->n;
     bool serial = j->r->ways[way].serial;
-    for (int64_t i = 0; serial && sequence == 0 && i < j->b->n; i++)
+    for (int64_t i = 0; serial && which == 0 && i < j->b->n; i++)
         run_visit(j, &j->workers[number], way, i);
-    if (!serial) run_visit(j, &j->workers[number], way, sequence);
+    if (!serial) run_visit(j, &j->workers[number], way, which);
 }
 
 static specrt_status reserve_sums(replay *r, specrt_error *err) {
@@ -344,7 +346,7 @@ static specrt_status add_record(replay *r, replay_batch *b, const specrt_trace_i
     bool begins = record->kind != SPECRT_TRACE_CYCLE;
     if (begins && r->open) {
         r->open = false;
-        if (!finish_sequence(r, &b->sequences[b->n - 1]))
+        if (!finish_sequence(r, b, &b->sequences[b->n - 1]))
             return sl_error_no_memory_for(err, "a replay");
         if (b->n_bytes >= BATCH_BYTES) TRY(replay_run_batch(r, b, err));
     }

@@ -307,7 +307,10 @@ int replay_main(int argc, char **argv) {
         sl_cli_strings("trace", "FILE", &a.traces,
                        "trace of specrt-eval record or of an engine; repeat for more traces of one "
                        "drafter and tree"),
-        sl_cli_strings("policy", "SPEC", &a.policies, "repeat, or a comma list (full,microspec)"),
+        sl_cli_strings(
+            "policy", "SPEC", &a.policies,
+            "repeat, or a comma list (full,microspec); SPEC@head=q4_0 or q8_0 ranks tokens by "
+            "a copy of the head of --model in that type"),
         sl_cli_string("bundle", "FILE", &a.params.bundle,
                       "bundle with the sections that the policies need"),
         sl_cli_string("model", "FILE", &a.params.model,

@@ -310,7 +310,8 @@ static void learn(visit *v, place last) {
 
 static void walk_tree(visit *v, int32_t i, int t, replay_drafted drafted) {
     replay_walk *w = &v->walks[t];
-    int32_t level = w->level, n = walk_step(w, &v->r->trees[t], &v->r->levels[t], i, drafted);
+    const replay_levels *levels = v->e->head ? v->e->head->levels : v->r->levels;
+    int32_t level = w->level, n = walk_step(w, &v->r->trees[t], &levels[t], i, drafted);
     if (level < v->r->trees[t].num_steps) {
         v->levels[t].reached[level]++;
         v->levels[t].accepted[level] += n == 0;

@@ -41,6 +41,7 @@ typedef struct eval_options {
     cli_list prompts;     /* files */
     cli_list policies;    /* as given; each may hold a comma list */
     bool takes_auto;      /* as a policy */
+    bool takes_heads;     /* policies may end in @head=TYPE */
     prompt_choice choice; /* of each file's prompts */
     int64_t max_tokens, n_context;
     int64_t num_steps, topk, num_draft_tokens; /* 0: not given, until eval_choose_tree() */
@@ -113,6 +114,43 @@ typedef struct eval_options {
 
 void eval_options_free(eval_options *o);
 
+/* ---- heads in other types -------------------------------------------------------------------- */
+
+/* What engines do that do not cut rows: a copy of the whole head in 8 or 4 bits drafts. */
+enum { EVAL_POLICY_TEXT = 512, EVAL_HEADS = 3, EVAL_HEAD_STORED = -1 };
+typedef struct eval_head {
+    int type; /* specrt_dtype of the copy, or EVAL_HEAD_STORED: none */
+    uint8_t *rows;
+    specrt_head *head;
+} eval_head;
+
+/* eval_head_suffix() : "@head=TYPE" of a policy's text; its end: it has none. */
+const char *eval_head_suffix(const char *text);
+
+/* eval_split_head() : a policy's text without it, and the type or EVAL_HEAD_STORED.
+ * @return OK; BAD_ARG: another type, or one of auto */
+specrt_status eval_split_head(const char *text, char policy[EVAL_POLICY_TEXT], int *type,
+                              specrt_error *err);
+
+/* eval_policy_text() : a policy in canonical form, with the suffix of the text it was made from.
+ * @return out */
+enum { EVAL_CANONICAL = 1100 };
+const char *eval_policy_text(const specrt_policy *policy, const char *text,
+                             char out[EVAL_CANONICAL]);
+
+/* eval_same_policy() : whether two policies, made from these texts, score the same rows alike. */
+bool eval_same_policy(const specrt_policy *a, const char *text_a, const specrt_policy *b,
+                      const char *text_b);
+
+/* eval_put_head() : how to get such a head outside of these tools, a line; of other policies nothing. */
+void eval_put_head(FILE *f, const char *text);
+
+/* eval_head_bind() : a copy in that type; the stored rows are not read again.
+ * @return as sl_head_quantise() and specrt_head_bind() */
+specrt_status eval_head_bind(const specrt_bundle *bundle, const specrt_head_desc *desc, int type,
+                             const specrt_env *env, eval_head *out, specrt_error *err);
+void eval_head_close(eval_head *h);
+
 /* ---- models ---------------------------------------------------------------------------------- */
 
 /* Target, drafter and what they share; zero-initialise. */
@@ -124,6 +162,8 @@ typedef struct eval_models {
     tokenizer *tok;
     specrt_bundle *bundle; /* NULL: none */
     specrt_head *head;     /* the drafter's; NULL: plain decoding only */
+    specrt_head_desc head_desc;
+    eval_head *heads; /* [EVAL_HEADS] copies that policies asked for */
     specrt_head *target_head;
     specrt_worker *worker; /* of policies that work beside the cycles */
 } eval_models;
@@ -143,10 +183,14 @@ specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user,
 specrt_status eval_fixed_policy(const char *text, specrt_error *err);
 
 /* models_describe() : what policies are created from, but for their text; borrowed.
- * models_policy() : a policy for its drafter (of auto: auto_policy()); terminators are the tokenizer's. */
+ * models_policy() : a policy for its drafter (of auto: auto_policy()), over its head or, with @head=TYPE,
+ * over a copy, which is made once; terminators are the tokenizer's. */
 void models_describe(const eval_models *m, specrt_policy_desc *out);
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err);
+
+/* models_row_bytes() : bytes of a row of the head that a policy's text names. */
+size_t models_row_bytes(const eval_models *m, const char *text);
 
 /* models_ends() : whether a token is a terminator, of the tokenizer or, as for policies, of the bundle. */
 bool models_ends(const eval_models *m, int32_t token);

@@ -9,6 +9,8 @@
 #include "formats/bundle_open.h"
 
 void models_close(eval_models *m) {
+    for (int i = 0; m->heads && i < EVAL_HEADS; i++) eval_head_close(&m->heads[i]);
+    free(m->heads);
     specrt_head_close(m->head);
     specrt_head_close(m->target_head);
     specrt_worker_close(m->worker);
@@ -57,6 +59,10 @@ static specrt_status check_same_tokenizer(const eval_options *o, const eval_mode
     return status;
 }
 
+static const specrt_bundle *bundle_of_head(const eval_models *m) {
+    return m->info->is_model ? NULL : m->bundle;
+}
+
 /* The bundle's head is the target's: that of an independent drafter is another, and the ranks, which
  * depend on the tokenizer alone, serve it as well. Policies that search the target's head check that
  * against the bundle. */
@@ -66,9 +72,11 @@ static specrt_status open_heads(const eval_options *o, eval_models *m, specrt_er
     TRY(specrt_worker_create(NULL, &m->worker, err));
     if (k->target_head.rows)
         TRY(specrt_head_bind(NULL, &k->target_head, &k->env, &m->target_head, err));
-    specrt_head_desc head = k->head;
-    if (o->no_markov) head.markov = NULL;
-    return specrt_head_bind(k->is_model ? NULL : m->bundle, &head, &k->env, &m->head, err);
+    m->head_desc = k->head;
+    if (o->no_markov) m->head_desc.markov = NULL;
+    TRY(sl_new(&m->heads, EVAL_HEADS, sizeof *m->heads, "heads", err));
+    for (int i = 0; i < EVAL_HEADS; i++) m->heads[i].type = EVAL_HEAD_STORED;
+    return specrt_head_bind(bundle_of_head(m), &m->head_desc, &k->env, &m->head, err);
 }
 
 specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user,
@@ -93,8 +101,16 @@ specrt_status eval_fixed_policy(const char *text, specrt_error *err) {
 
 static specrt_status check_policy(void *user, const char *text, specrt_error *err) {
     const eval_options *o = (const eval_options *)user;
+    char policy[EVAL_POLICY_TEXT];
+    int type;
     if (!o->takes_auto) TRY(eval_fixed_policy(text, err));
-    return specrt_policy_check(auto_policy(text, NULL), err);
+    TRY(eval_split_head(text, policy, &type, err));
+    if (type != EVAL_HEAD_STORED && !o->takes_heads)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "policy '%.60s': head: expected the drafter's head as stored; "
+                                "compare, decode, plan and replay take another",
+                                text);
+    return specrt_policy_check(auto_policy(policy, NULL), err);
 }
 
 /* Before models are loaded, which takes its time. */
@@ -181,12 +197,39 @@ void models_describe(const eval_models *m, specrt_policy_desc *out) {
     out->terminators = sl_tokenizer_terminators(m->tok, &out->n_terminators);
 }
 
+/* The head in a type, copied when it is first asked for. */
+static specrt_status head_in(const eval_models *m, int type, const specrt_head **out,
+                             specrt_error *err) {
+    int i = 0;
+    *out = m->head;
+    if (type == EVAL_HEAD_STORED) return SPECRT_STATUS_OK;
+    while (m->heads[i].type != type && m->heads[i].type != EVAL_HEAD_STORED) i++;
+    if (m->heads[i].type != type)
+        TRY(eval_head_bind(bundle_of_head(m), &m->head_desc, type, &m->info->env, &m->heads[i],
+                           err));
+    *out = m->heads[i].head;
+    return SPECRT_STATUS_OK;
+}
+
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err) {
+    char policy[EVAL_POLICY_TEXT];
     specrt_policy_desc desc;
+    const specrt_head *head;
+    int type;
+    TRY(eval_split_head(text, policy, &type, err));
+    TRY(head_in(m, type, &head, err));
     models_describe(m, &desc);
-    desc.text = text;
-    return specrt_policy_create(m->bundle, m->head, &desc, out, err);
+    desc.text = policy;
+    return specrt_policy_create(m->bundle, head, &desc, out, err);
+}
+
+size_t models_row_bytes(const eval_models *m, const char *text) {
+    char policy[EVAL_POLICY_TEXT];
+    int type;
+    if (eval_split_head(text, policy, &type, NULL) || type == EVAL_HEAD_STORED)
+        type = m->head_desc.dtype;
+    return specrt_row_bytes((specrt_dtype)type, m->head_desc.n_cols);
 }
 
 bool models_ends(const eval_models *m, int32_t token) {
