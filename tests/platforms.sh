@@ -5,18 +5,20 @@
 #     windows, windows-32       MinGW; run by wine (32 bits: where Debian's wine32 is there)
 #     arm64, armhf, riscv64     GNU's compilers; run by qemu-user
 #     macos-arm64, macos-x86_64 zig (pip install ziglang); linked, run nowhere
+#     wasm, wasm-scalar         zig; run by wasmtime (pip install wasmtime)
 #
 # Tests that need the libraries of tools are left out. All run tests/specrt/test_same_bytes.c, which
 # has the digests of tokens and saved sessions that this machine has. In the environment: BUILD,
 # ZIG (python3 -m ziglang). Ends with 77 where a platform lacks a program; the package is named.
 set -euo pipefail
 build=${BUILD:-build} zig=${ZIG:-python3 -m ziglang}
-flags=(-std=c99 -D_GNU_SOURCE -O1 -Wall -Wextra -Wno-unused-function -DSPECRT_WORKER
-    -DSPECRT_TOOLS -DSPECRT_NO_ZSTD -DNO_GUARD)
+flags=(-std=c99 -D_GNU_SOURCE -O1 -Wall -Wextra -Wno-unused-function -DSPECRT_TOOLS
+    -DSPECRT_NO_ZSTD -DNO_GUARD)
 
-# platform NAME : cc, the compiler; run, what runs its programs (empty: nothing does); packages.
+# platform NAME : cc, the compiler, with options and those to link with; run, what runs its programs
+# (empty: nothing does); packages.
 platform() {
-    more=() run= packages= suffix=
+    options=(-DSPECRT_WORKER) link=() run= packages= suffix=
     case $1 in
     windows)
         cc=x86_64-w64-mingw32-gcc-posix run=wine suffix=.exe
@@ -38,14 +40,24 @@ platform() {
         cc=riscv64-linux-gnu-gcc run=qemu-riscv64
         packages="gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user"
         ;;
-    macos-arm64) cc="$zig cc -target aarch64-macos" ;;
-    macos-x86_64) cc="$zig cc -target x86_64-macos" ;;
+    macos-arm64) cc="$zig cc -target aarch64-macos" packages="pip install ziglang" ;;
+    macos-x86_64) cc="$zig cc -target x86_64-macos" packages="pip install ziglang" ;;
+    wasm | wasm-scalar)
+        cc="$zig cc -target wasm32-wasi" run=tests/wasm/run.py suffix=.wasm
+        packages="pip install ziglang wasmtime"
+        ;;
     *) echo "$0: expected a platform of its head, found $1" >&2; exit 2 ;;
     esac
     case $1 in
-    windows*) more=(-static -Itests/windows tests/windows/posix.c) ;;
+    windows*) options+=(-Itests/windows) link=(-static tests/windows/posix.c) ;;
     macos*) ;;
-    *) more=(-static) ;;
+    wasm*) # no threads; longjmp() takes exceptions
+        options=(-DSPECRT_NO_FILES -Itests/wasm -mexception-handling -mllvm -wasm-enable-sjlj
+            -mllvm -wasm-use-legacy-eh=false)
+        [ "$1" = wasm-scalar ] || options+=(-msimd128)
+        link=(tests/wasm/posix.c -Wl,-z,stack-size=8388608)
+        ;;
+    *) link=(-static) ;;
     esac
 }
 
@@ -54,6 +66,7 @@ has_programs() {
     for program in ${cc%% *} $run; do command -v "$program" >/dev/null || return 1; done
     case $1 in
     macos*) $zig version >/dev/null 2>&1 ;;
+    wasm*) $zig version >/dev/null 2>&1 && python3 -c "import wasmtime" 2>/dev/null ;;
     windows*) [ -z "$run" ] || wineboot -i >/dev/null 2>&1 ;; # once, not by several programs
     esac
 }
@@ -63,7 +76,8 @@ portable() {
     local test
     for test in tests/specrt/test_*.c; do
         ! grep -qE '^#include "(base|formats|model|tools)/' "$test" || continue
-        [[ $1 = windows* && $test = */test_costs_file.c ]] || echo "$test"
+        case $1,$test in windows*/test_costs_file.c | wasm*/test_costs_file.c) continue ;; esac
+        echo "$test"
     done
     [[ $1 != windows* ]] || echo tests/windows/files.c
 }
@@ -71,13 +85,13 @@ portable() {
 # one NAME TEST : compiled, linked and, where something runs it, run.
 one() {
     platform "$1"
-    local test=$2 program log links=("$at/specrt.o") includes=(-Isrc)
+    local test=$2 program log objects=("$at/specrt.o") includes=(-Isrc)
     program=$at/$(basename "$test" .c)$suffix log=$at/$(basename "$test").log
     case $test in # these have the header's implementation in them
-    */test_simd.c | */test_source.c) links=() includes=(-Iinclude -Isrc) ;;
+    */test_simd.c | */test_source.c) objects=() includes=(-Iinclude -Isrc) ;;
     esac
-    $cc "${flags[@]}" "${includes[@]}" -Itests -I. "$test" "${links[@]}" "${more[@]}" \
-        -o "$program" -lm >"$log" 2>&1 || { cat "$log"; return 255; }
+    $cc "${flags[@]}" "${options[@]}" "${includes[@]}" -Itests -I. "$test" "${objects[@]}" \
+        "${link[@]}" -o "$program" -lm >"$log" 2>&1 || { cat "$log"; return 255; }
     [ -n "$run" ] || return 0
     $run "$program" >"$log" 2>&1 || { cat "$log"; return 255; }
 }
@@ -85,15 +99,14 @@ one() {
 check() {
     platform "$1"
     if ! has_programs "$1"; then
-        echo "skipped: $1: expected ${cc%% *}${run:+ and a $run that starts}" \
-            "(${packages:-pip install ziglang})"
+        echo "skipped: $1: expected ${cc%% *}${run:+ and a $run that starts} ($packages)"
         skipped=77
         return
     fi
     export at=$build/platforms/$1
     mkdir -p "$at"
-    $cc "${flags[@]}" -DSPECRT_IMPLEMENTATION -DSPECRT__INTERNAL= -x c -c include/specrt.h \
-        -o "$at/specrt.o"
+    $cc "${flags[@]}" "${options[@]}" -DSPECRT_IMPLEMENTATION -DSPECRT__INTERNAL= -x c \
+        -c include/specrt.h -o "$at/specrt.o"
     local tests
     mapfile -t tests < <(portable "$1")
     printf '%s\n' "${tests[@]}" | xargs -P "$(nproc)" -I TEST "$0" --one "$1" TEST

@@ -31,6 +31,13 @@ language() { # name, compiler with language and standard
     check "$name worker runs" "$work/worker"
 }
 
+# Of other libraries it needs what ISO C has, in memory.
+asks_none() { # object
+    nm -u "$1" | awk '{ print $2 }' >"$work/asked"
+    grep -qx malloc "$work/asked" &&
+        ! grep -E '^(f?open|close|f?read|mmap|munmap|madvise|sched|sysconf|clock)' "$work/asked"
+}
+
 # Twice in one program, each to itself; bare, without libzstd or vector instructions; and with the
 # warnings that optimising brings. Macros decide, so one compiler will do.
 options() { # name, compiler with language and standard
@@ -41,6 +48,12 @@ options() { # name, compiler with language and standard
         "$here"/{program,implementation}.c -lm -o "$work/bare"
     check "$name bare raw" "$work/bare" $golden/v1.0-raw.specb 0 17
     check "$name bare refuses" "$work/bare" $golden/v1.0-zstd.specb 4 -1
+    check "$name no files" $cc $warn -O0 -DSPECRT_NO_ZSTD -DSPECRT_NO_FILES -c \
+        "$here/implementation.c" -o "$work/nofiles.o"
+    check "$name no files asks no system" asks_none "$work/nofiles.o"
+    check "$name no files links" $cc $warn -O0 "$here/program.c" -x none "$work/nofiles.o" -lm \
+        -o "$work/nofiles"
+    check "$name no files refuses" "$work/nofiles" $golden/v1.0-raw.specb 2 -1
     check "$name -O2" $cc $warn -O2 -c "$here/implementation.c" -o "$work/impl.o"
 }
 
