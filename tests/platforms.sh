@@ -132,7 +132,8 @@ check() {
     local how=linked
     [ -z "$run" ] || how="run by $run"
     [ "$run" != env ] || how=run
-    echo "$1: ${#tests[@]} tests $how, compiled by $($cc --version | head -n 1)"
+    echo "$1: ${#tests[@]} tests $how, compiled by $($cc --version | head -n 1)" |
+        tee "$at/said"
 }
 
 export WINEDEBUG=-all WINEPREFIX=$PWD/$build/platforms/wine
