@@ -34,6 +34,7 @@
  *     SPECRT_STATIC    all functions are static to the including file
  *     SPECRT_NO_ZSTD   no libzstd; bundles must be uncompressed (specrt-bundle unpack)
  *     SPECRT_NO_SIMD   scalar code only
+ *     SPECRT_NO_FILES  no files: paths are refused, bundles are opened from memory
  *     SPECRT_WORKER    declares specrt_worker, a thread for background tasks (needs pthreads)
  *     SPECRT_SMALL     only policies of full, static and window, in three fifths of the size
  *     SPECRT_TOOLS     all of specrt_tools.h: also traces, alignment and construction of indexes
@@ -64,7 +65,6 @@
 
 #ifndef SPECRT_H
 #define SPECRT_H
-
 /* Sections: api decoding many saved | specrt_block.h: block | specrt_tools.h: tools | specrt_cuda.h: cuda. */
 
 // >>api
@@ -3044,12 +3044,39 @@ SPECRT__INTERNAL bool specrt__os_replace(const char *path, const char *bytes, si
 // >>os : src/core/os.c
 /* os.c : owns what is asked of the operating system: read-only mappings of regular files, large pages,
  * the clock, files of costs, numbers that two threads share, a worker thread where asked for. POSIX and
- * Windows, where paths are UTF-8. Refuses to map folders, pipes and devices. */
+ * Windows, where paths are UTF-8, and SPECRT_NO_FILES, where every path is refused. Refuses to map folders,
+ * pipes and devices. */
 
 #if defined(_WIN32)
 #define WIN32_LEAN_AND_MEAN
 #define NOMINMAX
 #include <windows.h>
+#endif
+
+#if defined(SPECRT_NO_FILES)
+
+SPECRT__INTERNAL specrt_status specrt__os_map_open(const char *path, specrt__os_map *out,
+                                                   specrt_error *err) {
+    memset(out, 0, sizeof *out);
+    return specrt_error_set(
+        err, SPECRT_STATUS_IO,
+        "%s: expected bytes in memory (SPECRT_NO_FILES), found a path; call the "
+        "function that ends with _open_memory",
+        path);
+}
+
+SPECRT__INTERNAL void specrt__os_map_close(specrt__os_map *map) {
+    memset(map, 0, sizeof *map);
+}
+
+SPECRT__INTERNAL void specrt__os_advise_huge(void *memory, size_t n) {
+    (void)memory, (void)n;
+}
+
+/* No system is known that would let other threads go on. */
+SPECRT__INTERNAL void specrt__os_yield(void) {}
+
+#elif defined(_WIN32)
 
 /* A path in UTF-8, as Windows takes it, owned; NULL: no UTF-8, or no memory. */
 static wchar_t *specrt__os_wide(const char *path) {
@@ -3192,13 +3219,54 @@ SPECRT__INTERNAL void specrt__os_yield(void) {
 /* --- for costs --- */
 #if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
 #if defined(_WIN32)
-
 SPECRT__INTERNAL double specrt__os_seconds(void) {
     LARGE_INTEGER ticks, per_second;
     QueryPerformanceCounter(&ticks);
     QueryPerformanceFrequency(&per_second);
     return (double)ticks.QuadPart / (double)per_second.QuadPart;
 }
+#else
+#include <time.h>
+
+SPECRT__INTERNAL double specrt__os_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+#endif
+
+#if defined(SPECRT_NO_FILES)
+
+SPECRT__INTERNAL long specrt__os_processors(void) {
+    return 1; /* no system is known that counts them */
+}
+
+SPECRT__INTERNAL bool specrt__os_can_write(const char *folder) {
+    (void)folder;
+    return false;
+}
+
+SPECRT__INTERNAL bool specrt__os_make_folder(const char *path) {
+    (void)path;
+    return false;
+}
+
+SPECRT__INTERNAL bool specrt__os_cache(char *out, size_t n) {
+    (void)out, (void)n;
+    return false;
+}
+
+SPECRT__INTERNAL FILE *specrt__os_fopen(const char *path, const char *mode) {
+    (void)path, (void)mode;
+    return NULL;
+}
+
+SPECRT__INTERNAL bool specrt__os_replace(const char *path, const char *bytes, size_t n) {
+    (void)path, (void)bytes, (void)n;
+    return false;
+}
+
+#elif defined(_WIN32)
 
 SPECRT__INTERNAL long specrt__os_processors(void) {
     SYSTEM_INFO info;
@@ -3260,13 +3328,6 @@ static bool specrt__os_rename(const char *from, const char *to) {
     return renamed;
 }
 #else
-#include <time.h>
-
-SPECRT__INTERNAL double specrt__os_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 SPECRT__INTERNAL long specrt__os_processors(void) {
     return sysconf(_SC_NPROCESSORS_ONLN);
@@ -3305,6 +3366,8 @@ static bool specrt__os_rename(const char *from, const char *to) {
 }
 #endif
 
+#if !defined(SPECRT_NO_FILES)
+/* Under another name first, so that no reader meets half a file. */
 SPECRT__INTERNAL bool specrt__os_replace(const char *path, const char *bytes, size_t n) {
     char part[1100];
     int length = snprintf(part, sizeof part, "%s.%ld.tmp", path, specrt__os_process());
@@ -3315,6 +3378,7 @@ SPECRT__INTERNAL bool specrt__os_replace(const char *path, const char *bytes, si
     if (!written) specrt__os_remove(part);
     return written;
 }
+#endif
 #endif
 
 /* --- a worker thread --- */
@@ -4171,11 +4235,18 @@ SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
     "specrt.h: compile the implementation without -ffast-math; it tells NaN and rounds on purpose"
 #endif
 
+/* With these instructions clang makes of `a > b ? a : b` one that gives anything for NaN. */
+#if defined(__wasm_relaxed_simd__)
+#error "specrt.h: compile the implementation without -mrelaxed-simd; it tells NaN on purpose"
+#endif
+
 /* Which vector instructions there may be. */
 #if !defined(SPECRT_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define SPECRT__SIMD_X86
 #elif !defined(SPECRT_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__)
 #define SPECRT__SIMD_ARM64
+#elif !defined(SPECRT_NO_SIMD) && defined(__wasm_simd128__)
+#define SPECRT__SIMD_WASM
 #endif
 
 enum {
@@ -4283,6 +4354,12 @@ SPECRT__INTERNAL const specrt__simd_kernels *specrt__simd_choose(void);
 
 typedef struct specrt__simd_v4x2 {
     float32x4_t lo, hi;
+} specrt__simd_v4x2;
+#elif defined(SPECRT__SIMD_WASM)
+#include <wasm_simd128.h>
+
+typedef struct specrt__simd_v4x2 {
+    v128_t lo, hi;
 } specrt__simd_v4x2;
 #endif
 
@@ -4548,7 +4625,8 @@ static inline double specrt__simd_total(double *lanes) {
  * of the decoded row's, for any batch and instruction set. */
 
 /* Scalar kernels will do for a small program: the rows that it packs are never blocks. */
-#if !defined(SPECRT_SMALL) && (defined(SPECRT__SIMD_X86) || defined(SPECRT__SIMD_ARM64))
+#if !defined(SPECRT_SMALL) &&                                                                      \
+    (defined(SPECRT__SIMD_X86) || defined(SPECRT__SIMD_ARM64) || defined(SPECRT__SIMD_WASM))
 #define SPECRT__BLOCKS_VECTORS
 #endif
 
@@ -4769,6 +4847,7 @@ typedef struct specrt__blocks_ready {
 #endif
 #define SPECRT__BLOCKS_LOOP_avx2
 #define SPECRT__BLOCKS_LOOP_neon
+#define SPECRT__BLOCKS_LOOP_wasm
 
 /* Group g of four rows against one hidden row. */
 #define SPECRT__BLOCKS_GROUP(isa, V, L, format, n_bytes, hidden)                                   \
@@ -5602,6 +5681,186 @@ SPECRT__BLOCKS_KERNELS(neon, , specrt__simd_v4x2, 8)
 
 #endif
 
+// >>simd_wasm : src/core/simd_wasm.c
+/* simd_wasm.c : the kernels with WebAssembly's vectors of 128 bits, which have no fused instruction: a
+ * product of floats is exact as a double, and so is rounded with the sum, as in >>simd_scalar. */
+
+#if defined(SPECRT__SIMD_WASM)
+
+typedef struct specrt__simd_sums_wasm {
+    v128_t part[4];
+} specrt__simd_sums_wasm;
+
+static inline specrt__simd_v4x2 specrt__simd_pair_wasm(v128_t lo, v128_t hi) {
+    specrt__simd_v4x2 v;
+    v.lo = lo, v.hi = hi;
+    return v;
+}
+
+static inline specrt__simd_v4x2 specrt__simd_splat_wasm(float x) {
+    return specrt__simd_pair_wasm(wasm_f32x4_splat(x), wasm_f32x4_splat(x));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_load_wasm(const float *p) {
+    return specrt__simd_pair_wasm(wasm_v128_load(p), wasm_v128_load(p + 4));
+}
+
+static inline void specrt__simd_store_wasm(float *p, specrt__simd_v4x2 v) {
+    wasm_v128_store(p, v.lo), wasm_v128_store(p + 4, v.hi);
+}
+
+static inline specrt__simd_v4x2 specrt__simd_f32_wasm(const uint8_t *row, int64_t i, int at) {
+    row += 128 * i + 4 * at;
+    return specrt__simd_pair_wasm(wasm_v128_load(row), wasm_v128_load(row + 16));
+}
+
+/* Four halves, each with its sign to the left: as floats they are 2^112 times too small, and the greatest
+ * exponent is that of infinities and NaN. */
+static inline v128_t specrt__simd_halves_wasm(v128_t h) {
+    v128_t bits = wasm_v128_and(wasm_i32x4_shl(h, 13), wasm_u32x4_const_splat(0x8fffe000u));
+    v128_t x = wasm_f32x4_mul(bits, wasm_f32x4_const_splat(5.1922968585348276e33f));
+    v128_t above = wasm_f32x4_ge(wasm_f32x4_abs(x), wasm_f32x4_const_splat(65536));
+    return wasm_v128_or(x, wasm_v128_and(above, wasm_u32x4_const_splat(0x7f800000u)));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_f16_wasm(const uint8_t *row, int64_t i, int at) {
+    row += 64 * i + 2 * at;
+    return specrt__simd_pair_wasm(specrt__simd_halves_wasm(wasm_i32x4_load16x4(row)),
+                                  specrt__simd_halves_wasm(wasm_i32x4_load16x4(row + 8)));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_bf16_wasm(const uint8_t *row, int64_t i, int at) {
+    row += 64 * i + 2 * at;
+    return specrt__simd_pair_wasm(wasm_i32x4_shl(wasm_u32x4_load16x4(row), 16),
+                                  wasm_i32x4_shl(wasm_u32x4_load16x4(row + 8), 16));
+}
+
+/* Eight whole numbers as floats. */
+static inline specrt__simd_v4x2 specrt__simd_floats_wasm(v128_t i16) {
+    return specrt__simd_pair_wasm(wasm_f32x4_convert_i32x4(wasm_i32x4_extend_low_i16x8(i16)),
+                                  wasm_f32x4_convert_i32x4(wasm_i32x4_extend_high_i16x8(i16)));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_mul_wasm(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
+    return specrt__simd_pair_wasm(wasm_f32x4_mul(a.lo, b.lo), wasm_f32x4_mul(a.hi, b.hi));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_q8_0_wasm(const uint8_t *row, int64_t i, int at) {
+    const uint8_t *block = row + 34 * i;
+    return specrt__simd_mul_wasm(
+        specrt__simd_splat_wasm(specrt__base_f16(specrt__base_load16(block))),
+        specrt__simd_floats_wasm(wasm_i16x8_load8x8(block + 2 + at)));
+}
+
+/* The upper two floats as doubles. */
+static inline v128_t specrt__simd_upper_wasm(v128_t x) {
+    return wasm_f64x2_promote_low_f32x4(wasm_i64x2_shuffle(x, x, 1, 1));
+}
+
+static inline v128_t specrt__simd_fused_wasm(v128_t a, v128_t b, v128_t c) {
+    v128_t lo = wasm_f64x2_mul(wasm_f64x2_promote_low_f32x4(a), wasm_f64x2_promote_low_f32x4(b));
+    v128_t hi = wasm_f64x2_mul(specrt__simd_upper_wasm(a), specrt__simd_upper_wasm(b));
+    lo = wasm_f32x4_demote_f64x2_zero(wasm_f64x2_add(lo, wasm_f64x2_promote_low_f32x4(c)));
+    hi = wasm_f32x4_demote_f64x2_zero(wasm_f64x2_add(hi, specrt__simd_upper_wasm(c)));
+    return wasm_i64x2_shuffle(lo, hi, 0, 2);
+}
+
+static inline specrt__simd_v4x2 specrt__simd_fma_wasm(specrt__simd_v4x2 a, specrt__simd_v4x2 b,
+                                                      specrt__simd_v4x2 c) {
+    return specrt__simd_pair_wasm(specrt__simd_fused_wasm(a.lo, b.lo, c.lo),
+                                  specrt__simd_fused_wasm(a.hi, b.hi, c.hi));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_sub_wasm(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
+    return specrt__simd_pair_wasm(wasm_f32x4_sub(a.lo, b.lo), wasm_f32x4_sub(a.hi, b.hi));
+}
+
+static inline specrt__simd_v4x2 specrt__simd_max_wasm(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
+    return specrt__simd_pair_wasm(wasm_f32x4_pmax(b.lo, a.lo), wasm_f32x4_pmax(b.hi, a.hi));
+}
+
+static inline int specrt__simd_any_reach_wasm(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
+    return !wasm_i32x4_all_true(
+        wasm_v128_and(wasm_f32x4_lt(a.lo, b.lo), wasm_f32x4_lt(a.hi, b.hi)));
+}
+
+static inline v128_t specrt__simd_exponent_wasm(v128_t z) {
+    return wasm_i32x4_shl(wasm_i32x4_add(z, wasm_i32x4_const_splat(127)), 23);
+}
+
+static inline specrt__simd_v4x2 specrt__simd_pow2_wasm(specrt__simd_v4x2 z) {
+    return specrt__simd_pair_wasm(specrt__simd_exponent_wasm(z.lo),
+                                  specrt__simd_exponent_wasm(z.hi));
+}
+
+static inline void specrt__simd_reduce_wasm(specrt__simd_v4x2 (*rows)[2], float *out) {
+    for (int r = 0; r < 4; r++) {
+        v128_t lo = wasm_f32x4_add(rows[r][0].lo, rows[r][1].lo);
+        v128_t x = wasm_f32x4_add(lo, wasm_f32x4_add(rows[r][0].hi, rows[r][1].hi));
+        v128_t y = wasm_f32x4_add(x, wasm_i64x2_shuffle(x, x, 1, 1));
+        out[r] = wasm_f32x4_extract_lane(y, 0) + wasm_f32x4_extract_lane(y, 1);
+    }
+}
+
+static inline specrt__simd_sums_wasm specrt__simd_zeros_wasm(void) {
+    specrt__simd_sums_wasm d;
+    for (int i = 0; i < 4; i++) d.part[i] = wasm_f64x2_const_splat(0);
+    return d;
+}
+
+static inline specrt__simd_sums_wasm specrt__simd_add_wasm(specrt__simd_sums_wasm d,
+                                                           specrt__simd_v4x2 v) {
+    d.part[0] = wasm_f64x2_add(d.part[0], wasm_f64x2_promote_low_f32x4(v.lo));
+    d.part[1] = wasm_f64x2_add(d.part[1], specrt__simd_upper_wasm(v.lo));
+    d.part[2] = wasm_f64x2_add(d.part[2], wasm_f64x2_promote_low_f32x4(v.hi));
+    d.part[3] = wasm_f64x2_add(d.part[3], specrt__simd_upper_wasm(v.hi));
+    return d;
+}
+
+static inline void specrt__simd_lanes_wasm(specrt__simd_sums_wasm d, double *out) {
+    for (int i = 0; i < 4; i++) wasm_v128_store(out + 2 * i, d.part[i]);
+}
+
+static void specrt__simd_tile_i8_wasm(const int8_t *const *rows, const int16_t *x, int64_t n_cols,
+                                      int32_t *out) {
+    for (int r = 0; r < 4; r++) {
+        v128_t sum = wasm_i32x4_const_splat(0);
+        for (int64_t j = 0; j < n_cols; j += 8)
+            sum = wasm_i32x4_add(
+                sum, wasm_i32x4_dot_i16x8(wasm_i16x8_load8x8(rows[r] + j), wasm_v128_load(x + j)));
+        sum = wasm_i32x4_add(sum, wasm_i64x2_shuffle(sum, sum, 1, 1));
+        out[r] = wasm_i32x4_extract_lane(sum, 0) + wasm_i32x4_extract_lane(sum, 1);
+    }
+}
+
+SPECRT__SIMD_KERNELS(wasm, , specrt__simd_v4x2, 8, 3, 3)
+
+/* --- blocks --- */
+#if defined(SPECRT__BLOCKS_VECTORS)
+
+static inline specrt__simd_v4x2 specrt__blocks_floats_wasm(specrt__blocks_codes codes, int at) {
+    v128_t q = (v128_t)codes;
+    return specrt__simd_floats_wasm(at ? wasm_i16x8_extend_high_i8x16(q)
+                                       : wasm_i16x8_extend_low_i8x16(q));
+}
+
+static inline float specrt__blocks_half_wasm(const uint8_t *p) {
+    return specrt__base_f16(specrt__base_load16(p));
+}
+
+static inline void specrt__blocks_halves_wasm(const uint8_t *p, float *out) {
+    wasm_v128_store(out, specrt__simd_halves_wasm(wasm_i32x4_load16x4(p)));
+}
+
+SPECRT__BLOCKS_NIBBLES(wasm, , specrt__simd_v4x2)
+SPECRT__BLOCKS_FIVES(wasm, , specrt__simd_v4x2)
+SPECRT__BLOCKS_JOINED(wasm, )
+SPECRT__BLOCKS_KERNELS(wasm, , specrt__simd_v4x2, 8)
+
+#endif
+
+#endif
+
 // >>simd : src/core/simd.c
 /* simd.c : chooses the kernels of a type, and those of this machine. */
 
@@ -5623,6 +5882,8 @@ SPECRT__INTERNAL const specrt__simd_kernels *specrt__simd_choose(void) {
         return &specrt__simd_kernels_avx2; /* no CPU has AVX2 without F16C */
 #elif defined(SPECRT__SIMD_ARM64)
     return &specrt__simd_kernels_neon;
+#elif defined(SPECRT__SIMD_WASM)
+    return &specrt__simd_kernels_wasm;
 #endif
     return &specrt__simd_kernels_scalar;
 }
@@ -5639,8 +5900,10 @@ specrt__blocks_find(const specrt__simd_kernels *kernels, specrt_dtype dtype) {
 #elif defined(SPECRT__SIMD_X86)
     if (kernels == &specrt__simd_kernels_avx2) k = specrt__blocks_kernels_avx2;
     if (kernels == &specrt__simd_kernels_avx512) k = specrt__blocks_kernels_avx512;
-#else
+#elif defined(SPECRT__SIMD_ARM64)
     if (kernels == &specrt__simd_kernels_neon) k = specrt__blocks_kernels_neon;
+#else
+    if (kernels == &specrt__simd_kernels_wasm) k = specrt__blocks_kernels_wasm;
 #endif
     while (k->dtype != dtype) k++;
     return k;
@@ -16541,7 +16804,7 @@ static void specrt__costs_hash(const char *bytes, size_t n, char *out) {
 SPECRT_API void specrt_costs_machine(char *out) {
     char line[SPECRT_COSTS_TEXT], name[128] = "unknown processor";
     if (!out) return;
-    FILE *f = fopen("/proc/cpuinfo", "r");
+    FILE *f = specrt__os_fopen("/proc/cpuinfo", "r");
     while (f && fgets(line, sizeof line, f))
         if (sscanf(line, "model name : %127[^\n]", name) == 1 ||
             sscanf(line, "CPU part : %127[^\n]", name) == 1)
@@ -16552,7 +16815,7 @@ SPECRT_API void specrt_costs_machine(char *out) {
 
 SPECRT__INTERNAL double specrt__costs_load(void) {
     int whole = 0, cents = 0;
-    FILE *f = fopen("/proc/loadavg", "r");
+    FILE *f = specrt__os_fopen("/proc/loadavg", "r");
     if (f && fscanf(f, "%d.%d", &whole, &cents) != 2) whole = cents = 0;
     if (f) fclose(f);
     return whole + cents / 100.0;

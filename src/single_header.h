@@ -28,6 +28,7 @@
 #include "core/simd_scalar.c"
 #include "core/simd_x86.c"
 #include "core/simd_arm64.c"
+#include "core/simd_wasm.c"
 #include "core/simd.c"
 #include "core/blocks.c"
 #include "core/head_products.c"

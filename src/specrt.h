@@ -33,6 +33,7 @@
  *     SPECRT_STATIC    all functions are static to the including file
  *     SPECRT_NO_ZSTD   no libzstd; bundles must be uncompressed (specrt-bundle unpack)
  *     SPECRT_NO_SIMD   scalar code only
+ *     SPECRT_NO_FILES  no files: paths are refused, bundles are opened from memory
  *     SPECRT_WORKER    declares specrt_worker, a thread for background tasks (needs pthreads)
  *     SPECRT_SMALL     only policies of full, static and window, in three fifths of the size
  *     SPECRT_TOOLS     all of specrt_tools.h: also traces, alignment and construction of indexes
@@ -63,7 +64,6 @@
 
 #ifndef SPECRT_H
 #define SPECRT_H
-
 /* Sections: api decoding many saved | specrt_block.h: block | specrt_tools.h: tools | specrt_cuda.h: cuda. */
 
 // >>api

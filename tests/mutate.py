@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 # Files of src/ are of the section that their name begins with; these of another one.
 SECTION_OF = {"reader": "trace", "writer": "trace"}
-ELSEWHERE = "arm64"  # in the name of a file that this machine does not run
+ELSEWHERE = ("arm64", "wasm")  # in the names of files that this machine does not run
 # In names of functions, and as Linux calls the instruction set that they need: x86 machines differ in these.
 INSTRUCTION_SETS = {"avx512": "avx512f", "vnni": "avx512_vnni"}
 
@@ -201,7 +201,7 @@ def runtime_sections():
     files = defaultdict(list)
     for path in sorted(Path("src").glob("*/*.[ch]")):
         stem = path.stem.split("_")[0]
-        if path.parent.name != "cuda" and ELSEWHERE not in path.stem:
+        if path.parent.name != "cuda" and not path.stem.endswith(ELSEWHERE):
             files[SECTION_OF.get(stem, stem)].append(path)
     for name, paths in files.items():
         mutants = [m for path in paths for m in mutants_of(name, str(path))]

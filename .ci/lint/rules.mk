@@ -3,7 +3,7 @@ LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.
 SCRIPTS := $(wildcard docs/site/*.sh bench/*.sh bench/*/*.bash tests/*.sh tests/*/*.sh tests/gpu/ptx/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md docs/*/*.md tools/*/*.md bench/results/*.md python/*.md)
 PROSE := README.md CONTRIBUTING.md $(wildcard docs/*.md docs/*/*.md tools/*/README.md python/README.md bench/results/*.md data/*.md)
-lint: ## format, generated files, order of folders, lengths, one helper for no memory, white space, links, prose, texts of errors and help, where figures come from
+lint: ## format, generated files, order of folders, lengths, one helper for no memory, white space, links, prose, texts of errors and help, where figures come from, what Microsoft's compiler refuses
 	@printf '%s\n' $(LINTED) | xargs -n 8 -P $(shell nproc) clang-format --dry-run -Werror
 	@tools/amalgamate src/single_header.h | cmp -s - include/specrt.h && \
 	    tools/amalgamate src/cuda/specrt_kernels.cu src/single_header.h | cmp -s - cuda/specrt_kernels.cu || \
@@ -20,6 +20,7 @@ lint: ## format, generated files, order of folders, lengths, one helper for no m
 	@python3 .ci/lint/errors.py --check $(filter %.c,$(filter src/% lib/% engine/% tools/% adapters/%,$(LINTED)))
 	@! command -v codespell >/dev/null || codespell $(PROSE)
 	@awk -f .ci/lint/readme.awk README.md
+	@.ci/lint/msvc.sh include/specrt.h
 	@awk -f .ci/lint/figures.awk docs/BENCHMARKS.md $(wildcard bench/results/*.md bench/results/raw/*/*.txt)
 
 format: ## clang-format everything in place

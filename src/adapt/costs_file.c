@@ -24,7 +24,7 @@ static void specrt__costs_hash(const char *bytes, size_t n, char *out) {
 SPECRT_API void specrt_costs_machine(char *out) {
     char line[SPECRT_COSTS_TEXT], name[128] = "unknown processor";
     if (!out) return;
-    FILE *f = fopen("/proc/cpuinfo", "r");
+    FILE *f = specrt__os_fopen("/proc/cpuinfo", "r");
     while (f && fgets(line, sizeof line, f))
         if (sscanf(line, "model name : %127[^\n]", name) == 1 ||
             sscanf(line, "CPU part : %127[^\n]", name) == 1)
@@ -35,7 +35,7 @@ SPECRT_API void specrt_costs_machine(char *out) {
 
 SPECRT__INTERNAL double specrt__costs_load(void) {
     int whole = 0, cents = 0;
-    FILE *f = fopen("/proc/loadavg", "r");
+    FILE *f = specrt__os_fopen("/proc/loadavg", "r");
     if (f && fscanf(f, "%d.%d", &whole, &cents) != 2) whole = cents = 0;
     if (f) fclose(f);
     return whole + cents / 100.0;

@@ -10,8 +10,10 @@ specrt__blocks_find(const specrt__simd_kernels *kernels, specrt_dtype dtype) {
 #elif defined(SPECRT__SIMD_X86)
     if (kernels == &specrt__simd_kernels_avx2) k = specrt__blocks_kernels_avx2;
     if (kernels == &specrt__simd_kernels_avx512) k = specrt__blocks_kernels_avx512;
-#else
+#elif defined(SPECRT__SIMD_ARM64)
     if (kernels == &specrt__simd_kernels_neon) k = specrt__blocks_kernels_neon;
+#else
+    if (kernels == &specrt__simd_kernels_wasm) k = specrt__blocks_kernels_wasm;
 #endif
     while (k->dtype != dtype) k++;
     return k;

@@ -9,7 +9,8 @@
 #include "core/simd.h"
 
 /* Scalar kernels will do for a small program: the rows that it packs are never blocks. */
-#if !defined(SPECRT_SMALL) && (defined(SPECRT__SIMD_X86) || defined(SPECRT__SIMD_ARM64))
+#if !defined(SPECRT_SMALL) &&                                                                      \
+    (defined(SPECRT__SIMD_X86) || defined(SPECRT__SIMD_ARM64) || defined(SPECRT__SIMD_WASM))
 #define SPECRT__BLOCKS_VECTORS
 #endif
 
@@ -29,6 +30,7 @@ extern const specrt__blocks_kernels specrt__blocks_kernels_scalar[];
 extern const specrt__blocks_kernels specrt__blocks_kernels_avx2[];
 extern const specrt__blocks_kernels specrt__blocks_kernels_avx512[];
 extern const specrt__blocks_kernels specrt__blocks_kernels_neon[];
+extern const specrt__blocks_kernels specrt__blocks_kernels_wasm[];
 
 SPECRT__INTERNAL const specrt__blocks_kernels *
 specrt__blocks_find(const specrt__simd_kernels *kernels, specrt_dtype dtype);

@@ -204,6 +204,7 @@ typedef struct specrt__blocks_ready {
 #endif
 #define SPECRT__BLOCKS_LOOP_avx2
 #define SPECRT__BLOCKS_LOOP_neon
+#define SPECRT__BLOCKS_LOOP_wasm
 
 /* Group g of four rows against one hidden row. */
 #define SPECRT__BLOCKS_GROUP(isa, V, L, format, n_bytes, hidden)                                   \

@@ -1,6 +1,7 @@
 /* os.c : owns what is asked of the operating system: read-only mappings of regular files, large pages,
  * the clock, files of costs, numbers that two threads share, a worker thread where asked for. POSIX and
- * Windows, where paths are UTF-8. Refuses to map folders, pipes and devices. */
+ * Windows, where paths are UTF-8, and SPECRT_NO_FILES, where every path is refused. Refuses to map folders,
+ * pipes and devices. */
 #include "core/os.h"
 #include "core/base.h"
 
@@ -8,6 +9,32 @@
 #define WIN32_LEAN_AND_MEAN
 #define NOMINMAX
 #include <windows.h>
+#endif
+
+#if defined(SPECRT_NO_FILES)
+
+SPECRT__INTERNAL specrt_status specrt__os_map_open(const char *path, specrt__os_map *out,
+                                                   specrt_error *err) {
+    memset(out, 0, sizeof *out);
+    return specrt_error_set(
+        err, SPECRT_STATUS_IO,
+        "%s: expected bytes in memory (SPECRT_NO_FILES), found a path; call the "
+        "function that ends with _open_memory",
+        path);
+}
+
+SPECRT__INTERNAL void specrt__os_map_close(specrt__os_map *map) {
+    memset(map, 0, sizeof *map);
+}
+
+SPECRT__INTERNAL void specrt__os_advise_huge(void *memory, size_t n) {
+    (void)memory, (void)n;
+}
+
+/* No system is known that would let other threads go on. */
+SPECRT__INTERNAL void specrt__os_yield(void) {}
+
+#elif defined(_WIN32)
 
 /* A path in UTF-8, as Windows takes it, owned; NULL: no UTF-8, or no memory. */
 static wchar_t *specrt__os_wide(const char *path) {
@@ -150,13 +177,54 @@ SPECRT__INTERNAL void specrt__os_yield(void) {
 /* --- for costs --- */
 #if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
 #if defined(_WIN32)
-
 SPECRT__INTERNAL double specrt__os_seconds(void) {
     LARGE_INTEGER ticks, per_second;
     QueryPerformanceCounter(&ticks);
     QueryPerformanceFrequency(&per_second);
     return (double)ticks.QuadPart / (double)per_second.QuadPart;
 }
+#else
+#include <time.h>
+
+SPECRT__INTERNAL double specrt__os_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+#endif
+
+#if defined(SPECRT_NO_FILES)
+
+SPECRT__INTERNAL long specrt__os_processors(void) {
+    return 1; /* no system is known that counts them */
+}
+
+SPECRT__INTERNAL bool specrt__os_can_write(const char *folder) {
+    (void)folder;
+    return false;
+}
+
+SPECRT__INTERNAL bool specrt__os_make_folder(const char *path) {
+    (void)path;
+    return false;
+}
+
+SPECRT__INTERNAL bool specrt__os_cache(char *out, size_t n) {
+    (void)out, (void)n;
+    return false;
+}
+
+SPECRT__INTERNAL FILE *specrt__os_fopen(const char *path, const char *mode) {
+    (void)path, (void)mode;
+    return NULL;
+}
+
+SPECRT__INTERNAL bool specrt__os_replace(const char *path, const char *bytes, size_t n) {
+    (void)path, (void)bytes, (void)n;
+    return false;
+}
+
+#elif defined(_WIN32)
 
 SPECRT__INTERNAL long specrt__os_processors(void) {
     SYSTEM_INFO info;
@@ -218,13 +286,6 @@ static bool specrt__os_rename(const char *from, const char *to) {
     return renamed;
 }
 #else
-#include <time.h>
-
-SPECRT__INTERNAL double specrt__os_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 SPECRT__INTERNAL long specrt__os_processors(void) {
     return sysconf(_SC_NPROCESSORS_ONLN);
@@ -263,6 +324,8 @@ static bool specrt__os_rename(const char *from, const char *to) {
 }
 #endif
 
+#if !defined(SPECRT_NO_FILES)
+/* Under another name first, so that no reader meets half a file. */
 SPECRT__INTERNAL bool specrt__os_replace(const char *path, const char *bytes, size_t n) {
     char part[1100];
     int length = snprintf(part, sizeof part, "%s.%ld.tmp", path, specrt__os_process());
@@ -273,6 +336,7 @@ SPECRT__INTERNAL bool specrt__os_replace(const char *path, const char *bytes, si
     if (!written) specrt__os_remove(part);
     return written;
 }
+#endif
 #endif
 
 /* --- a worker thread --- */

@@ -19,6 +19,8 @@ SPECRT__INTERNAL const specrt__simd_kernels *specrt__simd_choose(void) {
         return &specrt__simd_kernels_avx2; /* no CPU has AVX2 without F16C */
 #elif defined(SPECRT__SIMD_ARM64)
     return &specrt__simd_kernels_neon;
+#elif defined(SPECRT__SIMD_WASM)
+    return &specrt__simd_kernels_wasm;
 #endif
     return &specrt__simd_kernels_scalar;
 }

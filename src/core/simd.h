@@ -15,11 +15,18 @@
     "specrt.h: compile the implementation without -ffast-math; it tells NaN and rounds on purpose"
 #endif
 
+/* With these instructions clang makes of `a > b ? a : b` one that gives anything for NaN. */
+#if defined(__wasm_relaxed_simd__)
+#error "specrt.h: compile the implementation without -mrelaxed-simd; it tells NaN on purpose"
+#endif
+
 /* Which vector instructions there may be. */
 #if !defined(SPECRT_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define SPECRT__SIMD_X86
 #elif !defined(SPECRT_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__)
 #define SPECRT__SIMD_ARM64
+#elif !defined(SPECRT_NO_SIMD) && defined(__wasm_simd128__)
+#define SPECRT__SIMD_WASM
 #endif
 
 enum {
@@ -78,6 +85,7 @@ extern const specrt__simd_kernels specrt__simd_kernels_scalar;
 extern const specrt__simd_kernels specrt__simd_kernels_avx2;
 extern const specrt__simd_kernels specrt__simd_kernels_avx512;
 extern const specrt__simd_kernels specrt__simd_kernels_neon;
+extern const specrt__simd_kernels specrt__simd_kernels_wasm;
 
 SPECRT__INTERNAL int specrt__simd_format(specrt_dtype dtype);
 SPECRT__INTERNAL const specrt__simd_kernels *specrt__simd_choose(void);

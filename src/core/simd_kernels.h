@@ -52,6 +52,12 @@
 typedef struct specrt__simd_v4x2 {
     float32x4_t lo, hi;
 } specrt__simd_v4x2;
+#elif defined(SPECRT__SIMD_WASM)
+#include <wasm_simd128.h>
+
+typedef struct specrt__simd_v4x2 {
+    v128_t lo, hi;
+} specrt__simd_v4x2;
 #endif
 
 /* --- kernels: written once, over vectors of as many lanes as the instruction set has --- */

@@ -5,7 +5,7 @@ set -u
 here=$(dirname "$0") passed=0 failed=0 skipped=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-warn="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -Iinclude"
+warn="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wvla -Werror -Iinclude"
 golden=tests/golden/bundles
 
 check() { # name, command...
@@ -31,6 +31,13 @@ language() { # name, compiler with language and standard
     check "$name worker runs" "$work/worker"
 }
 
+# Of other libraries it needs what ISO C has, in memory.
+asks_none() { # object
+    nm -u "$1" | awk '{ print $2 }' >"$work/asked"
+    grep -qx malloc "$work/asked" &&
+        ! grep -E '^(f?open|close|f?read|mmap|munmap|madvise|sched|sysconf|clock)' "$work/asked"
+}
+
 # Twice in one program, each to itself; bare, without libzstd or vector instructions; and with the
 # warnings that optimising brings. Macros decide, so one compiler will do.
 options() { # name, compiler with language and standard
@@ -41,6 +48,12 @@ options() { # name, compiler with language and standard
         "$here"/{program,implementation}.c -lm -o "$work/bare"
     check "$name bare raw" "$work/bare" $golden/v1.0-raw.specb 0 17
     check "$name bare refuses" "$work/bare" $golden/v1.0-zstd.specb 4 -1
+    check "$name no files" $cc $warn -O0 -DSPECRT_NO_ZSTD -DSPECRT_NO_FILES -c \
+        "$here/implementation.c" -o "$work/nofiles.o"
+    check "$name no files asks no system" asks_none "$work/nofiles.o"
+    check "$name no files links" $cc $warn -O0 "$here/program.c" -x none "$work/nofiles.o" -lm \
+        -o "$work/nofiles"
+    check "$name no files refuses" "$work/nofiles" $golden/v1.0-raw.specb 2 -1
     check "$name -O2" $cc $warn -O2 -c "$here/implementation.c" -o "$work/impl.o"
 }
 
@@ -127,6 +140,13 @@ example() { # compiler with standard, file, language
         $1 -D_DEFAULT_SOURCE $warn -Ilib -I. -Isrc -Iexamples -fsyntax-only -x "$3" -
 }
 
+# Declarations under all warnings of clang, but of holes in structs: fields are in the order in
+# which they are read.
+everything() { # compiler with language and standard
+    printf '#include "specrt.h"\n' |
+        $1 -DSPECRT_WORKER -Weverything -Wno-padded -Werror -Iinclude -fsyntax-only -
+}
+
 # Functions that a header declares. The single header has the tools' and the device's too.
 declared() { # compiler, folder of the header
     printf '#include "specrt.h"\n' | "$1" -DSPECRT_WORKER -I"$2" -E -P - | tr '\n' ' ' |
@@ -187,6 +207,16 @@ check "a table without raw output" breach figures.awk 'expected a link' page.md 
 check "a table without a commit" breach figures.awk 'expected the commit' page.md \
     '# Speed\n\n`make bench`, [raw output](raw/a/b.txt).\n\n| a |\n'
 
+# So does the lint of what Microsoft's compiler refuses, where no other compiler is asked for.
+refused() { # text
+    printf "$1" >"$work/words.h"
+    .ci/lint/msvc.sh "$work/words.h" | grep -q 'expected C that Microsoft'
+}
+check "an attribute for Microsoft's compiler" refused 'static int f __attribute__((unused));\n'
+check "a statement expression" refused '#if !defined(__GNUC__)\nint f = ({ 1; });\n#endif\n'
+check "an attribute for gcc alone" eval \
+    "! refused '#if defined(__GNUC__)\\nint f __attribute__((unused));\\n#endif\\n'"
+
 # So does the lint of prose, and it lets a plain page pass.
 prose() { # text
     printf "$1" >"$work/page.md"
@@ -222,6 +252,8 @@ family() (
         for file in examples/*.cpp; do check "$2 $file" example "$2 -std=c++17" "$file" c++; done
         check "$1 symbols" symbols "$work/$1.o"
         check "$1 tiers" tiers "$1"
+        [ "$1" != clang ] || check "$1 -Weverything" everything "$1 -std=c99 -x c"
+        [ "$2" != clang++ ] || check "$2 -Weverything" everything "$2 -std=c++11 -x c++"
     else
         echo "skipped: $1 is not installed"; skipped=1
     fi

@@ -33,7 +33,11 @@ static const char *const optional[] = {
 };
 
 static const char *const elsewhere[] = {"specrt_session_", "specrt_verifier_", "specrt_verify_",
-                                        "specrt_host_", "specrt_generate"};
+                                        "specrt_host_",    "specrt_generate",
+#if !defined(SPECRT_WORKER) /* where there are no threads */
+                                        "specrt_worker_"
+#endif
+};
 
 static int is_optional(const char *name, const char *argument) {
     size_t n = strlen(name);
@@ -366,8 +370,6 @@ static void run_nothing(specrt_task *task) {
 }
 
 static void test_stocks(void) {
-    specrt_task task = {run_nothing, NULL};
-    specrt_worker *worker = NULL, *another;
     specrt_stock *stock = NULL, *out;
     specrt_stock_stats stats;
     open_all();
@@ -378,11 +380,18 @@ static void test_stocks(void) {
     CHECK(stats.n_rows == 0 && stats.n_holds == 0);
     CLOSES(specrt_stock_close);
     specrt_stock_close(stock);
+}
+
+static void test_workers(void) {
+#if defined(SPECRT_WORKER)
+    specrt_task task = {run_nothing, NULL};
+    specrt_worker *worker = NULL, *another;
     REQUIRE(specrt_worker_create(NULL, &worker, NULL) == SPECRT_STATUS_OK);
     REFUSES(specrt_worker_create, (NULL, A(out, &another), &err));
     IGNORES(specrt_worker_submit, (A(worker, worker), A(task, &task)));
     CLOSES(specrt_worker_close);
     specrt_worker_close(worker);
+#endif
 }
 
 static void test_align(void) {
@@ -498,9 +507,10 @@ static void test_clock(void) {
 
 /* Every function of the headers that takes a pointer was called. */
 static void test_complete(void) {
-    static void (*const tests[])(void) = {
-        test_bundles, test_heads,  test_rows,  test_hashes, test_indexes,  test_trees, test_auto,
-        test_advise,  test_stocks, test_align, test_traces, test_policies, test_costs, test_clock};
+    static void (*const tests[])(void) = {test_bundles,  test_heads,   test_rows,  test_hashes,
+                                          test_indexes,  test_trees,   test_auto,  test_advise,
+                                          test_stocks,   test_workers, test_align, test_traces,
+                                          test_policies, test_costs,   test_clock};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tests[i]();
     for (int i = 0; i < n_functions; i++) {
         const function *f = &functions[i];
@@ -523,7 +533,8 @@ static const test_case cases[] = {
     {"trees", "of drafts", test_trees},
     {"auto", "draft lengths", test_auto},
     {"advise", "the verdict", test_advise},
-    {"stocks", "and workers", test_stocks},
+    {"stocks", "rows that sequences share", test_stocks},
+    {"workers", "where there are threads", test_workers},
     {"align", "positions, batches", test_align},
     {"traces", "written and read", test_traces},
     {"costs", "curves and their file", test_costs},

@@ -26,6 +26,8 @@ static int families(const specrt__simd_kernels *out[3]) {
     if (__builtin_cpu_supports("avx512bw")) out[n++] = &specrt__simd_kernels_avx512;
 #elif defined(SPECRT__SIMD_ARM64)
     out[n++] = &specrt__simd_kernels_neon;
+#elif defined(SPECRT__SIMD_WASM)
+    out[n++] = &specrt__simd_kernels_wasm;
 #endif
     return n;
 }
