@@ -47,10 +47,10 @@ static inline const char *test_setting(const char *name) {
     return NULL;
 }
 
-/* test_brief() : under a sanitizer, where code is ten to twenty times slower, tests take so much of their
- * data as reaches all of their code. EVERYTHING=1 takes all. */
+/* test_brief() : under a sanitizer or an emulator (tests/platforms.sh), where code is ten to twenty times
+ * slower, tests take so much of their data as reaches all of their code. EVERYTHING=1 takes all. */
 static inline int test_brief(void) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(TEST_EMULATED)
     return getenv("EVERYTHING") == NULL;
 #else
     return 0;
