@@ -14,7 +14,7 @@ const char *eval_head_suffix(const char *text) {
 static int type_named(const char *name) {
     static const specrt_dtype types[] = {SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_Q4_0, SPECRT_DTYPE_Q4_1};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcmp(name, specrt_dtype_name((int)types[i])) == 0) return types[i];
+        if (strcmp(name, specrt_dtype_name(types[i])) == 0) return (int)types[i];
     return EVAL_HEAD_STORED;
 }
 

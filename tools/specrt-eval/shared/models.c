@@ -228,7 +228,7 @@ size_t models_row_bytes(const eval_models *m, const char *text) {
     char policy[EVAL_POLICY_TEXT];
     int type;
     if (eval_split_head(text, policy, &type, NULL) || type == EVAL_HEAD_STORED)
-        type = m->head_desc.dtype;
+        type = (int)m->head_desc.dtype;
     return specrt_row_bytes((specrt_dtype)type, m->head_desc.n_cols);
 }
 
