@@ -20,11 +20,11 @@ has selection.rule=mass selection.value=0.7 n_tokens=126538 n_selected=491 n_for
     'domains[].n_completions=684 800' 'domains[].coverage_calibration=0.8159 0.6031' \
     'domains[].coverage_holdout=0.803 0.5937' 'domains[].coverage_holdout_low=0.7966 0.5866' \
     'domains[].coverage_holdout_high=0.8092 0.6008' \
-    'sweep[].size=491 1024 2048 4096 8192 16384 32758' \
-    'sweep[].coverage_calibration=0.71 0.7866 0.8586 0.926 0.9795 1 1' \
-    'sweep[].coverage_holdout=0.7002 0.7671 0.8272 0.8809 0.929 0.9653 1' \
-    'sweep[].coverage_holdout_low=0.6894 0.7565 0.8188 0.8745 0.9243 0.963 1' \
-    'sweep[].coverage_holdout_high=0.7108 0.7775 0.8353 0.887 0.9335 0.9675 1'
+    'sweep[].size=491 512 1024 2048 4096 8192 16384 32758' \
+    'sweep[].coverage_calibration=0.71 0.7142 0.7866 0.8586 0.926 0.9795 1 1' \
+    'sweep[].coverage_holdout=0.7002 0.7046 0.7671 0.8272 0.8809 0.929 0.9653 1' \
+    'sweep[].coverage_holdout_low=0.6894 0.6938 0.7565 0.8188 0.8745 0.9243 0.963 1' \
+    'sweep[].coverage_holdout_high=0.7108 0.7152 0.7775 0.8353 0.887 0.9335 0.9675 1'
 
 tells cograph-build "${tokenizer[@]}" --corpus "$corpus/qa" --min-count 2 -o a.specb
 accepts cograph-build "${tokenizer[@]}" --corpus "$corpus/qa" -f -o a.specb --json
