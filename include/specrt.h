@@ -18054,15 +18054,19 @@ static void specrt__clock_end_scoring(specrt_timer *t, double now) {
     t->drafted = 0;
 }
 
+static void specrt__clock_end_pass(specrt_timer *t, double began) {
+    t->drafted = t->now();
+    t->cycle.draft_seconds += t->drafted - began;
+    t->cycle.n_passes++;
+}
+
 static int specrt__clock_time_draft(void *user, int32_t level, const specrt_beam *beam,
                                     const float **hidden, const float **draft_input) {
     specrt_timer *t = (specrt_timer *)user;
     double began = t->now();
     specrt__clock_end_scoring(t, began);
     int code = t->host.draft_step(t->host.user, level, beam, hidden, draft_input);
-    t->drafted = t->now();
-    t->cycle.draft_seconds += t->drafted - began;
-    t->cycle.n_passes++;
+    specrt__clock_end_pass(t, began);
     return code;
 }
 
@@ -18070,9 +18074,7 @@ static int specrt__clock_time_block(void *user, int32_t root, int32_t n, specrt_
     specrt_timer *t = (specrt_timer *)user;
     double began = t->now();
     int code = t->host.draft_block(t->host.user, root, n, block);
-    t->drafted = t->now();
-    t->cycle.draft_seconds += t->drafted - began;
-    t->cycle.n_passes++;
+    specrt__clock_end_pass(t, began);
     return code;
 }
 

@@ -54,19 +54,24 @@ static sweep_row row_of(const calibrate_ranking *r, const speed_model *m, int32_
     return row;
 }
 
+/* The least coverage of held-out text, and the domain that has it. */
+static double worst_coverage(const calibrate_ranking *r, const counts *c, int32_t size,
+                             int *domain) {
+    double worst = calibrate_ranking_coverage(r, COVERAGE_HOLDOUT, size), coverage;
+    *domain = -1;
+    for (int i = 0; i < c->n_domains; i++) {
+        const counts_domain *d = &c->domains[i];
+        if (1000 * calibrate_ranking_held_out(r, d) < r->n_held_out) continue;
+        calibrate_ranking_coverage_domain(r, d, COVERAGE_HOLDOUT, &size, 1, &coverage);
+        if (coverage < worst) worst = coverage, *domain = i;
+    }
+    return worst;
+}
+
 sweep_worst sweep_worst_of(const calibrate_ranking *r, const counts *c, const speed_model *m,
                            int32_t size) {
-    sweep_worst worst = {.domain = -1,
-                         .coverage = calibrate_ranking_coverage(r, COVERAGE_HOLDOUT, size)};
-    for (int i = 0; i < c->n_domains; i++) {
-        double coverage;
-        calibrate_ranking_coverage_domain(r, &c->domains[i], COVERAGE_HOLDOUT, &size, 1, &coverage);
-        if (1000 * calibrate_ranking_held_out(r, &c->domains[i]) >= r->n_held_out &&
-            coverage < worst.coverage) {
-            worst.domain = i;
-            worst.coverage = coverage;
-        }
-    }
+    sweep_worst worst;
+    worst.coverage = worst_coverage(r, c, size, &worst.domain);
     const counts_domain *d = worst.domain < 0 ? NULL : &c->domains[worst.domain];
     coverage_range range = calibrate_ranking_interval(r, d, size);
     worst.tau = speed_tau(m->rates, m->n_rates, worst.coverage);
@@ -79,9 +84,11 @@ int32_t sweep_size_of_loss(const calibrate_ranking *r, const counts *c, const sp
                            double loss) {
     double least = (1 - loss) * speed_tau(m->rates, m->n_rates, 1);
     int32_t low = r->header.n_forced > 1 ? r->header.n_forced : 1, high = r->header.n_valid;
+    int domain;
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
-        if (sweep_worst_of(r, c, m, middle).tau >= least)
+        double coverage = worst_coverage(r, c, middle, &domain);
+        if (speed_tau(m->rates, m->n_rates, coverage) >= least)
             high = middle;
         else
             low = middle + 1;
