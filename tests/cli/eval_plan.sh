@@ -49,7 +49,9 @@ accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace -
 for policy in microspec full; do # which is faster is the machine's affair
     prints "*
 $policy *replayed; *"
-    busy || prints "*over whole requests (prompt *Beside drafts from all rows *"
+    # A plan that draws from all rows has nothing to stand beside.
+    busy || grep -q "^Draft with --policy full" ../out ||
+        prints "*over whole requests (prompt *Beside drafts from all rows *"
 done
 refuses 2 "*expected --prompts FILE*" specrt-eval plan --target "$target" --draft "$draft" \
     --trace run.trace --check 1

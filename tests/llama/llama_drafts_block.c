@@ -250,7 +250,9 @@ static int check_cycles(text *texts) {
     }
     printf("states at most %.2g of the greatest apart; %lld of %lld drafted tokens accepted\n",
            of->apart, (long long)of->n_accepted, (long long)of->n_drafted);
-    return of->apart <= 1e-4 ? 0 : fail("states", "not llama.cpp's own");
+    /* llama.cpp's fast products add in an order that depends on how many tokens a pass has, and its cache
+     * is f16; states of another token or position are of the order of 1 apart. */
+    return of->apart <= 1e-3 ? 0 : fail("states", "not llama.cpp's own");
 }
 
 /* A block of one more draft, before and after. */

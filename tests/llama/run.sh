@@ -296,6 +296,15 @@ auto() {
 counts() { grep -oE "\"$1\": ?[0-9]+" "$out" | grep -oE '[0-9]+$'; }
 auto_sampled() { auto --temp 0.8 --top-p 0.95 -s 5 -q "$@"; }
 
+# measures NAME [ARGUMENT...] : auto, until it keeps what it measures; a machine too busy for that is skipped.
+measures() {
+    local name=$1; shift
+    if again "$err" auto "$@"; then return; fi
+    echo "skipped: $name: costs that are kept: the machine is too busy to measure them"
+    skipped=$((skipped + 1))
+    return 1
+}
+
 # The last run kept what it measured.
 by_kept_costs() {
     said auto-measured "costs: measured in "
@@ -304,17 +313,23 @@ by_kept_costs() {
     said auto-read "costs: read from $XDG_CACHE_HOME/specrt/"
     kept=$(echo "$XDG_CACHE_HOME"/specrt/*.costs)
     check auto-one test -e "$kept"
+    cp "$kept" "$work/costs"
     check auto-threads auto -t 2
     said auto-threads "costs: measured in "
     sed "2s/machine/machines/" "$kept" >"$work/damaged" && cp "$work/damaged" "$kept"
-    check auto-damaged again "$err" auto
+    local measured
+    measures auto-damaged; measured=$?
     said auto-damaged "the file is damaged; measured again in "
     check auto-damaged cmp "$out" "$work/text"
-    check auto-mended auto
-    said auto-mended "costs: read from "
+    if [ $measured = 0 ]; then
+        check auto-mended auto
+        said auto-mended "costs: read from "
+    fi
     cp "$work/lists.specb" "$work/beside.specb"
-    check auto-beside again "$err" auto --bundle "$work/beside.specb"
-    check auto-beside ls "$work"/beside.specb.*.costs >"$out"
+    if measures auto-beside --bundle "$work/beside.specb"; then
+        check auto-beside ls "$work"/beside.specb.*.costs >"$out"
+    fi
+    cp "$work/costs" "$kept"
 
     # Fast drafts are made, by costs that say so; the answer is plain decoding's.
     given 0.01 0.01
@@ -344,12 +359,7 @@ by_kept_costs() {
     check auto-sampled-plain cmp "$out" "$work/sampled"
 }
 rm -rf "$XDG_CACHE_HOME"/specrt
-if again "$err" auto; then
-    by_kept_costs
-else
-    echo "skipped: costs that are kept; the machine is too busy to measure them"
-    skipped=$((skipped + 1))
-fi
+if measures auto; then by_kept_costs; fi
 
 # Without a drafter that fits, the target decodes and one line says why.
 without() { # NAME TEXT ARGUMENT...
