@@ -4,8 +4,8 @@
 # bench/results/raw/MACHINE/NAME.txt, with machine, commit and command; `standing` also renews the
 # table in bench/results/standing.md, `readme` that in README.
 #
-# Names: one of bench_NAME.c (head, sketch, verify...); standing, standing-loops, readme, mtp,
-# dspark, plan, compare, published, speeds, replay; a table of bench/reproduce.sh; decode; peers;
+# Names: one of bench_NAME.c (head, sketch, verify...); standing, standing-loops, readme, verdicts,
+# mtp, dspark, plan, compare, published, speeds, replay; a table of bench/reproduce.sh; decode; peers;
 # csra; size.
 # Those that lack data or a peer are skipped with a word. Settings are those of settings.bash; PAIRS
 # is sample 128k, of published models smollm2 smollm2-self gemma-self qwen. PYTHON has what the
@@ -65,6 +65,9 @@ readme() {
     sed '/^$/q' "$work/readme" | sed '$d' >"$work/table"
     into readme README.md
 }
+
+# What three commands say of one pair; PAIRS are cells of verdicts.sh.
+verdicts() { env "${given[@]}" bench/verdicts.sh $pairs; }
 
 # The policies of bench/results/standing.md, on the prompts that calibration left out.
 standing_rows() { # PROMPTS...
@@ -309,8 +312,8 @@ for path in sys.argv[1:]:
 
 run() {
     case $1 in
-    sketch | standing | standing-loops | readme | mtp | dspark | plan | frontier | compare | \
-        published | speeds | replay | decode | peers)
+    sketch | standing | standing-loops | readme | verdicts | mtp | dspark | plan | frontier | \
+        compare | published | speeds | replay | decode | peers)
         keep "$1" "$1"
         ;;
     size) keep size bench/size.sh ;;
