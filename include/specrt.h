@@ -17697,8 +17697,12 @@ static void specrt__meter_multiply(const specrt__meter *m, int32_t n_rows, int32
 
 /* --- passes --- */
 
+/* What a small target reads lies in caches or not by what ran before: in plain decoding another pass of one
+ * token, else a draft. */
 static int specrt__meter_time_target(specrt__meter *m, int32_t n, double *seconds) {
-    int code = specrt__meter_make_room(m, n);
+    int code = specrt__meter_make_room(m, n + 1);
+    if (code == 0 && n == 1) code = specrt__meter_verify(m, 1, 1);
+    if (code == 0 && n > 1 && !m->drafted) code = specrt__meter_draft(m, 0, 1);
     double began = specrt__meter_now(m);
     if (code == 0) code = specrt__meter_verify(m, n, 1);
     seconds[0] = specrt__meter_now(m) - began;

@@ -199,6 +199,9 @@ check plan logged "$build/bin/specrt-eval" plan --target $target --draft $draft 
 check plan-policies grep -q '"policy":"window:64@min=0"' "$out"
 check plan-auto run -m $target -md $draft -t 1 -q -p x -n 8 --policy auto \
     --auto-costs "$work/plan.costs"
+# By the clock, with chains longer than a session's default.
+check plan-engine logged "$build/bin/specrt-eval" plan --engine llama --target $target \
+    --draft $draft --policy window:64@min=0 --topk 1 --max-tokens 4 --measure 0.1 -q --prompt x
 refuses trace-there 2 "chain.trace: exists" -m $target -md $draft --record "$work/chain.trace"
 refuses trace-bench 2 "expected one of --bench, --record and --costs" -m $target -md $draft \
     --record "$work/b" --bench

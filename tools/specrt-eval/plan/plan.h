@@ -144,8 +144,9 @@ void plan_rank_curves(plan *p);
  * auto's table knows, and its rows; none that reads a router or a sketch beside them, or no policy at all. */
 void plan_for_auto(plan *p);
 
-/* plan_check_shapes() : @return BAD_ARG where the options leave no tree. */
-specrt_status plan_check_shapes(const plan *p, specrt_error *err);
+/* plan_check_shapes() : Asks for models that can draft the longest shape. @return BAD_ARG where the options
+ * leave no tree. */
+specrt_status plan_check_shapes(plan *p, specrt_error *err);
 
 /* plan_prompt_seconds() : of reading a prompt, in the mean over turns [n_prompts].
  * plan_ratio() : the speed of a over whole requests to that of b. */

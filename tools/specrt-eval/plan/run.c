@@ -48,12 +48,18 @@ static specrt_tree_params asked(const plan *p) {
                                 (int32_t)p->options.num_draft_tokens};
 }
 
-specrt_status plan_check_shapes(const plan *p, specrt_error *err) {
+specrt_status plan_check_shapes(plan *p, specrt_error *err) {
     const specrt_tree_params most = asked(p);
     specrt_tree_params shapes[PLAN_SHAPES];
-    int n = 0;
-    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) n += plan_shapes(w, &most, shapes);
-    return n > 0 ? SPECRT_STATUS_OK : plan_no_tree(err);
+    int32_t *steps = &p->options.auto_tree.num_steps;
+    int all = 0;
+    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) {
+        int n = plan_shapes(w, &most, shapes);
+        for (int i = 0; i < n; i++)
+            if (shapes[i].num_steps > *steps) *steps = shapes[i].num_steps;
+        all += n;
+    }
+    return all > 0 ? SPECRT_STATUS_OK : plan_no_tree(err);
 }
 
 plan_run *plan_add_run(plan *p, int policy, int width, specrt_error *err) {
