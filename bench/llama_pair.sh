@@ -86,8 +86,9 @@ build_bundle() {
 build_pair() {
     local size=512 corpus
     models "$1"
-    [ "$draft" != "${head:-}" ] || return 0
+    if [ "$draft" = "${head:-}" ]; then draft=$loaded; return; fi
     corpus=$(general_text "$1") head=$draft
     [ "$1" != smollm2-bf16 ] || size=16384
     build_bundle "$head" "$size"
+    loaded=$draft
 }

@@ -46,7 +46,7 @@ run_cell() {
     ask plan --topk 1 || echo "$1: plan ended with code $?" >&2
     fixed=$fixed,auto ask compare || echo "$1: compare ended with code $?" >&2
     [ ${#others[@]} = 0 ] || kill "${others[@]}"
-    row "$1"
+    row "$1" || echo "$1: no row" >&2
 }
 
 echo "| pair:engine:threads | \`plan\` | \`compare\` | \`auto\`, whole requests and accept length" \
