@@ -8,7 +8,7 @@
 #include "fixture.h"
 #include "gpu.h"
 
-enum { BENCH_MAX_N = 64, BENCH_K = 10 }; /* states; of each the best tokens */
+enum { BENCH_MAX_N = 640, BENCH_K = 10 }; /* states; of each the best tokens */
 
 /* A model's head; --tiny makes it one that a CPU gets through. */
 typedef struct bench_shape {
@@ -34,6 +34,9 @@ typedef void bench_work(void *arg);
  * bench_time_graph() : the same of the run captured once and replayed, where the host would be slower. */
 double bench_time(bench_work *run, bench_work *prepare, void *arg);
 double bench_time_graph(bench_work *run, bench_work *prepare, void *arg);
+
+/* bench_wall() : seconds of a run by the host's clock, of 200 one after the other; graph: launched as one. */
+double bench_wall(bench_work *run, void *arg, bool graph);
 
 /* A line of the table and of the JSON. */
 typedef struct bench_result {

@@ -1,4 +1,5 @@
-/* bench_cycle.c : whole draft cycles of sessions, a drafter's bytes included, and when learning is over. */
+/* bench_cycle.c : whole draft cycles of sessions, a drafter's bytes included, by events and by the host's
+ * clock; verification, sampled too; and when learning is over. */
 #include "specrt.h"
 #include "cuda/kernels.h"
 #include "bench.h"
@@ -13,12 +14,23 @@ typedef struct cycle {
     specrt_cuda_session *session;
     specrt_cuda_view view;
     bench_product *layer;
-    void *hidden;  /* DEVICE f16 [n_batch, topk, n_cols] */
+    void *hidden;  /* DEVICE f16, f32 where a router reads it [n_batch, topk, n_cols] */
     float *logits; /* DEVICE f32 [n_batch, NODES, n_logits] of the target */
     float *said; /* DEVICE f32 by chance, longer than a row: where a row begins in it is its own */
     int32_t *tokens; /* DEVICE [n_batch] */
     int32_t turn;
+    bool ahead; /* the router runs beside the drafter's pass */
 } cycle;
+
+/* What sessions are opened with. */
+typedef struct way {
+    const char *text; /* of the policy */
+    int32_t n_batch;
+    int32_t
+        shared; /* rows of windows stay in the head, and those of several sequences are read once */
+    specrt_sampling sampling;
+    bool routed, ahead;
+} way;
 
 /* A model whose weights everything shares. */
 typedef struct model {
@@ -27,7 +39,7 @@ typedef struct model {
     specrt_head *head;
     void *rows; /* DEVICE f16 */
     bench_product layer;
-    void *host_rows, *ranks;
+    void *host_rows, *sections;
 } model;
 
 /* --- a cycle --- */
@@ -36,6 +48,9 @@ typedef struct model {
 static void draft_levels(cycle *c, cudaEvent_t first) {
     for (int32_t level = 0; level < STEPS; level++) {
         c->layer->n = level == 0 ? 1 : BENCH_K;
+        if (c->ahead)
+            bench_must(specrt_cuda_session_route_ahead(c->session, c->hidden, bench_stream),
+                       "route_ahead");
         bench_run_logits(c->layer);
         if (level == 0 && first) gpu_check(cudaEventRecord(first, bench_stream), "event");
         bench_must(specrt_cuda_session_expand(c->session, c->hidden, c->hidden, bench_stream),
@@ -102,14 +117,28 @@ static void must_open(specrt_status status, const specrt_error *err) {
     exit(1);
 }
 
-static void open_cycle(cycle *c, model *m, const char *text, int32_t n_batch, int32_t shared) {
-    specrt_policy_desc wanted = {.text = text};
+static void start_cycle(cycle *c) {
+    size_t n = (size_t)c->view.n_batch;
+    c->tokens = (int32_t *)gpu_alloc(n * sizeof(int32_t));
+    gpu_check(cudaMemset(c->tokens, 0, n * sizeof(int32_t)), "memset");
+    bench_must(specrt_cuda_session_begin(c->session, -1, bench_stream), "begin");
+    for (int32_t i = 0; i < c->view.n_batch; i++)
+        bench_must(specrt_cuda_session_prefill(c->session, i, c->tokens, 1, NULL, bench_stream),
+                   "prefill");
+    bench_must(specrt_cuda_session_start(c->session, -1, c->tokens, bench_stream), "start");
+    run_draft(c);
+}
+
+static void open_cycle(cycle *c, model *m, const way *w) {
+    specrt_policy_desc wanted = {.text = w->text};
     specrt_cuda_policy_desc desc = {.rows = m->rows};
+    specrt_dtype hidden = w->routed ? SPECRT_DTYPE_F32 : SPECRT_DTYPE_F16;
     specrt_cuda_session_params params = {.tree = {STEPS, BENCH_K, NODES},
-                                         .n_batch = n_batch,
+                                         .sampling = w->sampling,
+                                         .n_batch = w->n_batch,
                                          .n_logits = m->shape->n_rows,
-                                         .hidden = SPECRT_DTYPE_F16,
-                                         .stock = shared};
+                                         .hidden = hidden,
+                                         .stock = w->shared};
     specrt_error err = {0};
     uint64_t state = gpu_seed(3);
     memset(c, 0, sizeof *c);
@@ -118,21 +147,15 @@ static void open_cycle(cycle *c, model *m, const char *text, int32_t n_batch, in
     must_open(specrt_cuda_session_create(c->shared, &params, &c->session, &err), &err);
     specrt_cuda_session_get_view(c->session, &c->view);
     c->layer = &m->layer;
-    size_t n = (size_t)n_batch, n_logits = (size_t)c->view.n_logits, n_said = n_logits + 8192;
+    c->ahead = w->ahead;
+    size_t n = (size_t)w->n_batch, n_logits = (size_t)c->view.n_logits, n_said = n_logits + 8192;
     float *said = (float *)malloc(n_said * sizeof *said);
     for (size_t i = 0; i < n_said; i++) said[i] = fixture_normal(&state);
     c->said = (float *)gpu_copy(said, n_said * sizeof *said);
     free(said);
-    c->hidden = bench_rows(SPECRT_DTYPE_F16, (int64_t)n * BENCH_K, m->shape->n_cols);
+    c->hidden = bench_rows(hidden, (int64_t)n * BENCH_K, m->shape->n_cols);
     c->logits = (float *)gpu_alloc(n * NODES * n_logits * sizeof(float));
-    c->tokens = (int32_t *)gpu_alloc(n * sizeof(int32_t));
-    gpu_check(cudaMemset(c->tokens, 0, n * sizeof(int32_t)), "memset");
-    bench_must(specrt_cuda_session_begin(c->session, -1, bench_stream), "begin");
-    for (int32_t i = 0; i < n_batch; i++)
-        bench_must(specrt_cuda_session_prefill(c->session, i, c->tokens, 1, NULL, bench_stream),
-                   "prefill");
-    bench_must(specrt_cuda_session_start(c->session, -1, c->tokens, bench_stream), "start");
-    run_draft(c);
+    start_cycle(c);
 }
 
 static void close_cycle(cycle *c) {
@@ -180,26 +203,64 @@ static void report_draft(cycle *c, bench_result r, const costs *goals, bool lear
     bench_report(&r);
 }
 
-/* shared : rows of windows stay in the head, and those of several sequences are read once. What sequences are
- * told here is much the same, and so are their windows. */
-static double bench_policy(model *m, const char *text, const costs *goals, int32_t n_batch,
-                           int32_t shared) {
+/* What the host and the launches cost: drafts one after the other, by the host's clock. */
+static void report_host(cycle *c, bench_result r) {
+    r.n = BENCH_K;
+    r.what = "draft, call by call";
+    r.seconds = bench_wall(run_draft, c, false);
+    bench_report(&r);
+    r.what = "draft, as a graph";
+    r.seconds = bench_wall(run_draft, c, true);
+    bench_report(&r);
+}
+
+static void name_way(const way *w, char *out, size_t n) {
+    snprintf(out, n, "%s x%d%s%s", w->text, (int)w->n_batch, w->shared ? " shared" : "",
+             w->ahead ? " ahead" : "");
+}
+
+/* What sequences are told here is much the same, and so are their windows. */
+static double bench_policy(model *m, const way *w, const costs *goals) {
     cycle c;
     char name[64];
-    open_cycle(&c, m, text, n_batch, shared);
-    snprintf(name, sizeof name, "%s x%d%s", text, (int)n_batch, shared ? " shared" : "");
+    open_cycle(&c, m, w);
+    name_way(w, name, sizeof name);
     bench_result r = {
         .model = name, .dtype = "f16", .rows = specrt_policy_get_info(c.policy)->bound};
     bool learns = specrt_policy_get_info(c.policy)->needs_prompt_logits;
     report_draft(&c, r, goals, learns);
+    if (w->n_batch == 1) report_host(&c, r);
     double seconds = learns ? 0 : bench_time_graph(run_draft, NULL, &c);
     r.what = "verify";
     r.n = NODES;
-    r.bytes = (double)n_batch * NODES * (double)c.view.n_logits * sizeof(float);
+    r.bytes = (double)w->n_batch * NODES * (double)c.view.n_logits * sizeof(float);
     r.seconds = bench_time(run_verify, prepare_answer, &c);
     bench_report(&r);
     close_cycle(&c);
     return seconds;
+}
+
+/* One reading of the logits is the floor. */
+static void bench_sampled(model *m, const char *text, int32_t n_batch) {
+    static const struct {
+        const char *what;
+        specrt_sampling sampling;
+    } kinds[] = {
+        {"verify, temperature", {.temperature = 1, .seed = 1, .session = 1}},
+        {"verify, top_k 50", {.temperature = 1, .top_k = 50, .seed = 1, .session = 1}},
+        {"verify, top_p 0.95", {.temperature = 1, .top_p = 0.95f, .seed = 1, .session = 1}}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        cycle c;
+        char name[64];
+        const way w = {.text = text, .n_batch = n_batch, .sampling = kinds[i].sampling};
+        open_cycle(&c, m, &w);
+        name_way(&w, name, sizeof name);
+        bench_result r = {.what = kinds[i].what, .model = name, .dtype = "f32", .n = NODES};
+        r.bytes = (double)n_batch * NODES * (double)c.view.n_logits * sizeof(float);
+        r.seconds = bench_time(run_verify, prepare_answer, &c);
+        bench_report(&r);
+        close_cycle(&c);
+    }
 }
 
 /* --- what runs beside --- */
@@ -210,7 +271,7 @@ static void bench_learning(model *m, const char *text) {
     cudaEvent_t at[EVENTS];
     float learning = 0, drafting = 0;
     cycle c;
-    open_cycle(&c, m, text, 1, 0);
+    open_cycle(&c, m, &(way){.text = text, .n_batch = 1});
     for (int i = 0; i < EVENTS; i++)
         gpu_check(cudaEventCreateWithFlags(&at[i], cudaEventDefault), "event");
     for (int i = 0; i < 3; i++) {
@@ -236,20 +297,47 @@ static void bench_learning(model *m, const char *text) {
 
 /* --- */
 
+/* Sections by chance, as large as a model's. */
+static uint8_t *make_bundle(const bench_shape *shape, size_t *n) {
+    enum { N = 4 };
+    static const char *const tags[N] = {"cluster", "cograph", "ranks", "sketch"};
+    const specrt_clusters_header clusters = {.n_rows = shape->n_rows,
+                                             .n_cols = shape->n_cols,
+                                             .n_clusters = 10 + shape->n_rows / 54,
+                                             .router = SPECRT_ROUTER_DYNASPEC,
+                                             .n_state = shape->n_cols,
+                                             .n_hidden = bench_tiny ? 8 : 1024,
+                                             .n_embed = shape->n_cols,
+                                             .n_schedule = STEPS};
+    fixture_section sections[N];
+    uint8_t *parts[N];
+    size_t size;
+    for (int i = 0; i < N; i++) {
+        parts[i] = i == 0   ? fixture_clusters(clusters, NULL, 5, &size)
+                   : i == 1 ? fixture_graph(shape->n_rows, bench_tiny ? 6 : 64, NULL, 5, &size)
+                   : i == 2 ? fixture_ranks(shape->n_rows, 2, shape->n_rows / 4, &size)
+                            : fixture_sketch(shape->n_rows, shape->n_cols, 64, 6, &size);
+        sections[i] = (fixture_section){tags[i], i == N - 1 ? 3 : 1, 0, parts[i], size, size};
+    }
+    uint8_t *bytes = fixture_bundle(sections, N, n);
+    for (int i = 0; i < N; i++) free(parts[i]);
+    return bytes;
+}
+
 static void open_model(model *m, const bench_shape *shape) {
     const bench_shape layer = {"layer", bench_tiny ? 64 : 61440, bench_tiny ? 64 : 4096};
     size_t n, bytes = (size_t)shape->n_rows * (size_t)shape->n_cols * 2;
     specrt_error err = {0};
     m->shape = shape;
     m->host_rows = malloc(bytes);
-    m->ranks = fixture_ranks_bundle(shape->n_rows, 2, shape->n_rows / 4, &n);
+    m->sections = make_bundle(shape, &n);
     m->rows = bench_rows(SPECRT_DTYPE_F16, shape->n_rows, shape->n_cols);
     gpu_get(m->host_rows, m->rows, bytes); /* lists are packed there */
     specrt_head_desc desc = {.rows = m->host_rows,
                              .dtype = SPECRT_DTYPE_F16,
                              .n_rows = shape->n_rows,
                              .n_cols = shape->n_cols};
-    must_open(specrt_bundle_open_memory(m->ranks, n, "ranks", NULL, &m->bundle, &err), &err);
+    must_open(specrt_bundle_open_memory(m->sections, n, "sections", NULL, &m->bundle, &err), &err);
     must_open(specrt_head_bind(m->bundle, &desc, NULL, &m->head, &err), &err);
     bench_make(&m->layer, &layer, SPECRT_DTYPE_F16);
 }
@@ -258,24 +346,27 @@ void bench_cycles(const bench_shape *shape) {
     const char *fixed = bench_tiny ? "static:200" : "static:32768";
     const char *same = bench_tiny ? "static:96" : "static:3072";
     const char *learning = bench_tiny ? "window:96@min=96" : "microspec";
+    const char *sum = bench_tiny ? "window:96@min=96+successor:8+sketch:8" : "hybrid";
+    const int32_t most = bench_tiny ? 1 : 64;
+    static const costs none;
     static model m;
     open_model(&m, shape);
     bench_learning(&m, learning);
-    for (int32_t n_batch = 1; n_batch <= (bench_tiny ? 1 : 8); n_batch *= 8) {
+    for (int32_t n = 1; n <= most; n = n == 1 ? 8 : 2 * n) {
         costs c = {0};
-        c.full = bench_policy(&m, "full", &c, n_batch, 0);
-        c.fixed = bench_policy(&m, fixed, &c, n_batch, 0);
-        c.same = bench_policy(&m, same, &c, n_batch, 0);
-        bench_policy(&m, learning, &c, n_batch, 0);
+        c.full = bench_policy(&m, &(way){.text = "full", .n_batch = n}, &c);
+        c.fixed = bench_policy(&m, &(way){.text = fixed, .n_batch = n}, &c);
+        c.same = bench_policy(&m, &(way){.text = same, .n_batch = n}, &c);
+        bench_policy(&m, &(way){.text = learning, .n_batch = n}, &c);
+        bench_policy(&m, &(way){.text = learning, .n_batch = n, .shared = 1}, &none);
+        bench_policy(&m, &(way){.text = sum, .n_batch = n}, &none);
+        bench_sampled(&m, same, n);
     }
-    for (int32_t n_batch = bench_tiny ? 2 : 16; n_batch <= (bench_tiny ? 2 : 64); n_batch *= 4) {
-        const costs none = {0};
-        bench_policy(&m, fixed, &none, n_batch, 0);
-        bench_policy(&m, learning, &none, n_batch, 0);
-        bench_policy(&m, learning, &none, n_batch, 1);
-    }
+    bench_policy(&m, &(way){.text = "dynaspec", .n_batch = 1, .routed = true}, &none);
+    bench_policy(&m, &(way){.text = "dynaspec", .n_batch = 1, .routed = true, .ahead = true},
+                 &none);
     bench_free(&m.layer);
     specrt_head_close(m.head);
     specrt_bundle_close(m.bundle);
-    gpu_free(m.rows), free(m.host_rows), free(m.ranks);
+    gpu_free(m.rows), free(m.host_rows), free(m.sections);
 }

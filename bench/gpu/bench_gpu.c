@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "specrt_tools.h"
 #include "cuda/kernels.h"
 #include "quantise.h"
@@ -82,16 +83,40 @@ static void prepare_replay(void *arg) {
     if (r->prepare) r->prepare(r->arg);
 }
 
-double bench_time_graph(bench_work *run, bench_work *prepare, void *arg) {
-    replay r = {NULL, prepare, arg};
+static void capture(replay *r, bench_work *run, void *arg) {
     cudaGraph_t graph;
     gpu_check(cudaStreamBeginCapture(bench_stream, cudaStreamCaptureModeThreadLocal), "capture");
     run(arg);
     gpu_check(cudaStreamEndCapture(bench_stream, &graph), "capture");
-    gpu_check(cudaGraphInstantiateWithFlags(&r.graph, graph, 0), "graph");
+    gpu_check(cudaGraphInstantiateWithFlags(&r->graph, graph, 0), "graph");
     gpu_check(cudaGraphDestroy(graph), "graph");
+}
+
+double bench_time_graph(bench_work *run, bench_work *prepare, void *arg) {
+    replay r = {NULL, prepare, arg};
+    capture(&r, run, arg);
     double seconds = bench_time(run_replay, prepare_replay, &r);
     gpu_check(cudaGraphExecDestroy(r.graph), "graph");
+    return seconds;
+}
+
+static double host_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double bench_wall(bench_work *run, void *arg, bool graph) {
+    const int n = bench_tiny ? 2 : 200;
+    replay r = {NULL, NULL, arg};
+    run(arg);
+    if (graph) capture(&r, run, arg);
+    gpu_check(cudaStreamSynchronize(bench_stream), "synchronize");
+    double began = host_seconds();
+    for (int i = 0; i < n; i++) graph ? run_replay(&r) : run(arg);
+    gpu_check(cudaStreamSynchronize(bench_stream), "synchronize");
+    double seconds = (host_seconds() - began) / n;
+    if (graph) gpu_check(cudaGraphExecDestroy(r.graph), "graph");
     return seconds;
 }
 
@@ -439,8 +464,10 @@ static void report_packing(bench_product *from, bench_result r) {
 
 static void bench_sizes(const bench_shape *shape, specrt_dtype dtype) {
     static const int32_t sizes[] = {65536, 32768, 16384, 8192, 4096, 3072, 2048, 1024};
-    const int32_t counts[] = {1, 10, bench_tiny ? 12 : BENCH_MAX_N};
-    double full[3] = {0};
+    enum { COUNTS = 5 };
+    static const int32_t large[COUNTS] = {1, 10, 64, 128, 640}, tiny[COUNTS] = {1, 10, 12, 65, 72};
+    const int32_t *counts = bench_tiny ? tiny : large;
+    double full[COUNTS] = {0};
     bench_product p;
     bench_make(&p, shape, dtype);
     for (int i = -1; i < 8; i++) {
@@ -448,7 +475,8 @@ static void bench_sizes(const bench_shape *shape, specrt_dtype dtype) {
                           .dtype = specrt_dtype_name(dtype),
                           .rows = i < 0 ? shape->n_rows : sizes[i] >> (bench_tiny ? 4 : 0)};
         if (r.rows > shape->n_rows) continue;
-        for (int j = 0; j < 3; j++) {
+        for (int j = 0; j < COUNTS; j++) {
+            if (counts[j] > 64 && dtype == SPECRT_DTYPE_F32) continue; /* limited by arithmetic */
             r.n = p.n = counts[j];
             r.bytes = (double)r.rows * (double)p.head.row_stride;
             bench_take(&p, shape->n_rows, NULL);
@@ -673,6 +701,17 @@ static void open_device(void) {
         bench_bandwidth / 1e9, cache, empty_seconds * 1e6);
 }
 
+/* What a lease that ends early may lose. */
+static void bench_more_sizes(const bench_shape *shapes) {
+    static const struct {
+        int shape;
+        specrt_dtype dtype;
+    } more[] = {{1, SPECRT_DTYPE_F16}, {2, SPECRT_DTYPE_BF16}, {1, SPECRT_DTYPE_Q8_0},
+                {1, SPECRT_DTYPE_F32}, {1, SPECRT_DTYPE_BF16}, {0, SPECRT_DTYPE_F16}};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        bench_sizes(&shapes[more[i].shape], more[i].dtype);
+}
+
 /* Whether a part was asked for: all are where none is named. */
 static bool asked(const char *part, char **parts) {
     for (int i = 0; parts[i]; i++)
@@ -681,10 +720,9 @@ static bool asked(const char *part, char **parts) {
 }
 
 int main(int argc, char **argv) {
-    static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16, SPECRT_DTYPE_Q8_0,
-                                          SPECRT_DTYPE_F32};
-    static const bench_shape real[] = {{"llama-3-8b", 128256, 4096}, {"qwen", 151936, 3584}};
-    static const bench_shape tiny[] = {{"tiny", 260, 64}, {"odd", 233, 96}};
+    static const bench_shape real[] = {
+        {"qwen", 151936, 3584}, {"llama-3-8b", 128256, 4096}, {"gemma-2-2b", 262144, 2304}};
+    static const bench_shape tiny[] = {{"tiny", 260, 64}, {"odd", 233, 96}, {"even", 256, 96}};
     char **rest = argv + 1;
     bench_tiny = argc > 1 && strcmp(*rest, "--tiny") == 0;
     rest += bench_tiny;
@@ -693,12 +731,13 @@ int main(int argc, char **argv) {
     const bench_shape *shapes = bench_tiny ? tiny : real;
     setvbuf(stdout, NULL, _IOLBF, 0), setvbuf(bench_json, NULL, _IOLBF, 0);
     open_device();
-    if (asked("cycles", rest)) bench_cycles(&shapes[0]);
+    if (asked("sizes", rest)) bench_sizes(&shapes[0], SPECRT_DTYPE_BF16);
+    if (asked("cycles", rest)) bench_cycles(&shapes[1]);
     for (int i = 0; i < 2; i++) {
         if (asked("window", rest)) bench_window(&shapes[i], 16), bench_window(&shapes[i], 480);
         if (asked("sketch", rest)) bench_sketch(&shapes[i]);
     }
-    for (int i = 0; i < 6 && asked("sizes", rest); i++) bench_sizes(&shapes[i / 4], dtypes[i % 4]);
+    if (asked("sizes", rest)) bench_more_sizes(shapes);
     if (bench_tiny)
         printf("bench_gpu: tiny shapes ran; goals are not judged by them\n");
     else

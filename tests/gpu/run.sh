@@ -2,27 +2,31 @@
 # run.sh : proof on a GPU, and its speed. By steps, each with a time limit; one that fails or runs
 # out of time leaves what it found, and the others go on.
 #
-#     tests/gpu/run.sh                    STEPS="build twins bench": proof, and figures
-#     tests/gpu/run.sh STEPS=all          and all that is left: graph stress debug sanitize host
+#     tests/gpu/run.sh                    twice: what a quarter of an hour on a card can tell
+#     tests/gpu/run.sh STEPS=all          all there is, as long as it takes with LIMIT=0
 #     tests/gpu/run.sh SEED=7 STEPS="build twins"
 #     tests/gpu/run.sh DRY=1 ROUNDS=1     on the CPU's harness: a look at this script, not at a GPU
 #
+# STEPS   of build twins graph bench stress ncu debug sanitize host. Without it the first call has
+#         build twins graph bench; the next one of the same sources and device has build ncu stress,
+#         or, of the tests that failed in the first, debug and sanitize by racecheck alone
 # OUT     folder of the results (build/gpu): cuda.json, cuda.txt and logs.txt. Commit the first two
-#         under bench/results. What other steps left there, of the same sources and device, stays
-# LIMIT   seconds that all may take (570; 0: as long as it takes); what is left then is said to be
-#         left out, and waits for another call
+#         under bench/results. What earlier calls found, of the same sources and device, stays
+# LIMIT   seconds that all may take (570, of a next call 200; 0: as long as it takes); what is left
+#         then is said to be left out, and waits for another call
 # SEED    of all random data; without it a new one, which is told
-# ROUNDS  seeds that each test is run with (8);  TESTS: these alone, of tests/gpu/test_gpu_*.c
+# ROUNDS  seeds that each test is run with (2);  TESTS: these alone, of tests/gpu/test_gpu_*.c
+#
+# OUT, LIMIT, SEED, ROUNDS and STEPS may also stand in the environment.
 #
 # The step `host` has the sample pair, with build/sample/model.specb (make calibrate) if it is
 # there.
 # With 16 cores expect 1 to 2 minutes of `build` (nvcc takes 40 s for one architecture, twice side
 # by side), 1 of `twins`, 3 of `bench`, 2 of `graph debug`, 1 of `stress` (64 sequences for 1,000
-# cycles, twice, bit for bit), 4 of `sanitize`, 1 of `host`. Where a call may take ten, make it
-# three of LIMIT=570: as it is, then STEPS="build graph sanitize stress", then STEPS="build debug
-# host". A step that ran out of time has failed, and is named at the end.
-# Programs stay in build/gpu-bin, where `build` finds them done; on another machine put the call
-# before's cuda.txt and cuda.json into OUT.
+# cycles, twice, bit for bit), 1 of `ncu` (three launches of the product), 4 of `sanitize`, 1 of
+# `host`.
+# Programs and results stay in build/gpu-bin, where the next call finds them; on another machine put
+# the call before's cuda.txt and cuda.json into OUT.
 #
 # Needs the CUDA toolkit and a C and C++ compiler, no library of the tools. Without a toolkit it
 # fetches nvcc and compute-sanitizer of the driver's CUDA version, 13.0 or later, from PyPI.
@@ -31,9 +35,10 @@ set -u
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
 stop() { echo "run.sh: $*" >&2; exit 2; }
-dry= out=build/gpu bin=build/gpu-bin rounds=8 limit=570 seed= tests=
-all_steps="build twins bench graph stress debug sanitize host"
-steps="build twins bench"
+dry= tests= bin=build/gpu-bin out=${OUT:-build/gpu} rounds=${ROUNDS:-2}
+limit=${LIMIT:-} seed=${SEED:-}
+all_steps="build twins graph bench stress ncu debug sanitize host"
+steps=${STEPS:-}
 settings="DRY OUT ROUNDS LIMIT SEED TESTS STEPS"
 . bench/settings.bash
 [ ${#words[@]} = 0 ] || stop "expected settings, one of $settings, found '${words[0]}'"
@@ -54,7 +59,7 @@ for step in $steps; do
 done
 for test in $tests; do [ -e "tests/gpu/$test.c" ] ||
     stop "TESTS: expected names as test_gpu_pack, found '$test'"; done
-for setting in "SEED=$seed" "ROUNDS=$rounds" "LIMIT=$limit"; do
+for setting in "SEED=$seed" "ROUNDS=$rounds" "LIMIT=${limit:-0}"; do
     case ${setting#*=} in '' | *[!0-9]*) stop "expected a number, found '$setting'" ;; esac
 done
 if [ -z "$dry" ] && ! nvidia-smi -L >/dev/null 2>&1; then
@@ -117,17 +122,34 @@ sources=$(cat include/specrt.h cuda/specrt_kernels.cu tests/*.h {tests,bench}/gp
     sha256sum | cut -c 1-12)
 header="$device, sources $sources"
 
-# A step's part of either result is a file of its own; those of other steps come from OUT.
+# A step's part of either result is a file of its own; those of other steps come from OUT, else from
+# the call before.
 take_earlier() {
-    local step
+    local step from=$out
     rm -rf "$parts"
     mkdir "$parts"
-    [ "$(head -n 1 "$out/cuda.txt")" = "$header" ] || { : >"$logs"; return; }
-    awk -v parts="$parts/" '/^== /{ file = parts $2 ".txt" } file { print >file }' "$out/cuda.txt"
+    [ -s "$out/cuda.txt" ] || from=$bin/kept
+    [ "$(head -n 1 "$from/cuda.txt" 2>/dev/null)" = "$header" ] || { : >"$logs"; return; }
+    [ -s "$logs" ] || cp "$from/logs.txt" "$logs"
+    awk -v parts="$parts/" '/^== /{ file = parts $2 ".txt" } file { print >file }' "$from/cuda.txt"
     for step in $all_steps; do
-        grep "^{\"of\": \"$step\"" "$out/cuda.json" | sed 's/,$//' >"$parts/$step.json"
+        grep "^{\"of\": \"$step\"" "$from/cuda.json" | sed 's/,$//' >"$parts/$step.json"
     done
-    sed -n '/^"benchmarks"/,$p' "$out/cuda.json" | grep '^{' | sed 's/,$//' >"$parts/benchmarks"
+    sed -n '/^"benchmarks"/,$p' "$from/cuda.json" | grep '^{' | sed 's/,$//' >"$parts/benchmarks"
+}
+
+# Without STEPS: first what proves and measures, then a closer look, at what failed if anything did.
+choose_steps() {
+    local wrong
+    [ -z "$steps" ] || return 0
+    steps="build twins graph bench"
+    [ -s "$parts/twins.json" ] || return 0
+    : "${limit:=200}"
+    wrong=$(grep -hE '"verdict": "(FAIL|out of time)"' "$parts"/{twins,graph}.json |
+        grep -oE 'test_gpu_[a-z_]+' | sort -u | xargs)
+    steps="build ncu stress"
+    [ -z "$wrong" ] || steps="build debug sanitize" tests=$wrong sanitizer_tools=racecheck
+    echo "the next call: $steps${wrong:+ of $wrong}"
 }
 
 # All of it after each step: whoever ends this script early has that.
@@ -145,6 +167,7 @@ give_results() {
         sed '$!s/$/,/' "$parts/benchmarks" 2>/dev/null
         printf ']}\n'
     } >"$out/cuda.json"
+    mkdir -p "$bin/kept" && cp "$out"/{cuda.txt,cuda.json,logs.txt} "$bin/kept"
 }
 
 say() { echo "$*" | tee -a "$parts/$step.txt"; }
@@ -154,7 +177,7 @@ tell() {
     case $2 in FAIL) failed=$((failed + 1)) ;;
         "out of time") failed=$((failed + 1)) too_long="$too_long$1, " ;;
         "left out") left_out=$((left_out + 1)) ;; esac
-    say "$(printf '%-30s %-11s %6ss  %s' "$1" "$2" "$3" "$4")"
+    say "$(printf '%-41s %-11s %6ss  %s' "$1" "$2" "$3" "$4")"
     echo \
         "{\"of\": \"$step\", \"step\": \"$1\", \"verdict\": \"$2\", \"seconds\": $3, \"seed\": $seed, \"note\": \"$4\"}" \
         >>"$parts/$step.json"
@@ -281,14 +304,15 @@ build_all() {
         "built for $([ -n "$dry" ] && echo the harness || nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader)"
 }
 
-export arch cuda dry bin flags zstd blas tests seed rounds header
 export -f kernels harness compile link_all link each is_built build_all
 step_build() { check build 240 bash -c build_all; }
 
 # --- proof ---
 
-quick=${tests/test_gpu_whole/}
-twins=${quick/test_gpu_faults/} # which is for kernels built for debugging
+name_tests() {
+    quick=${tests/test_gpu_whole/}
+    twins=${quick/test_gpu_faults/} # which is for kernels built for debugging
+}
 
 # Every test with its own data, then with fresh seeds.
 run_rounds() {
@@ -303,11 +327,11 @@ step_twins() {
     local test
     for test in $twins; do check "twin $test" 60 bash -c 'run_rounds "$0"' "$bin/$test"; done
     [ -n "$dry" ] || [ ! -x "$bin/test_gpu_real" ] ||
-        check "twins at real size" 120 "$bin/test_gpu_real" long=1
+        check "twin test_gpu_real at real size" 120 "$bin/test_gpu_real" long=1
     [ -n "$dry" ] || [ ! -x "$bin/test_gpu_tree" ] ||
-        check "verification at real size" 60 "$bin/test_gpu_tree" --filter whole long=1
+        check "twin test_gpu_tree at real size" 60 "$bin/test_gpu_tree" --filter whole long=1
     [ -n "$dry" ] || [ ! -x "$bin/test_gpu_whole" ] ||
-        check "sessions at real size" 120 "$bin/test_gpu_whole"
+        check "test_gpu_whole at real size" 120 "$bin/test_gpu_whole"
 }
 
 # Cycles captured and replayed, more of them, 64 sequences at once, many policies; on the harness
@@ -315,9 +339,10 @@ step_twins() {
 step_graph() {
     local long=long=1
     [ -z "$dry" ] || long=
-    check "graphs of 60 cycles" 60 "$bin/test_gpu_session" --filter policies $long seed="$seed"
-    check "64 sessions" 60 "$bin/test_gpu_session" --filter batch $long seed="$seed"
-    check "policies by chance" 60 "$bin/test_gpu_session" --filter random $long seed="$seed"
+    local name of=$bin/test_gpu_session
+    for name in policies batch random; do
+        check "test_gpu_session, $name as graphs" 60 "$of" --filter $name $long seed="$seed"
+    done
 }
 
 # 64 sequences for 1,000 cycles replayed as a graph, twice: each cycle bit for bit the same, and
@@ -332,7 +357,7 @@ step_stress() {
 step_debug() { for test in $quick; do check "debug $test" 30 "$bin/$test.debug"; done; }
 
 # Several at a time, of the tests' smallest data.
-sanitizer_tools="racecheck memcheck synccheck initcheck" sanitizer_limit=60
+sanitizer_limit=60
 run_sanitizers() {
     local tool test
     rm -f "$bin"/*.code
@@ -343,7 +368,7 @@ run_sanitizers() {
             >"$1/$3.$2" 2>&1
         echo $? >"$1/$3.$2.code"' "$1" "$bin"
 }
-export twins sanitizer_tools sanitizer_limit
+export sanitizer_limit
 export -f run_sanitizers
 step_sanitize() {
     local tool test sanitizer=$cuda/bin/compute-sanitizer
@@ -381,15 +406,45 @@ step_host() {
     say "$(grep -E 'tokens/s' "$bin/output")"
 }
 
+# Clocks before and after say whether the card held its speed.
+clocks() {
+    [ -n "$dry" ] || say "$1: $(nvidia-smi --format=csv,noheader --query-gpu=$(echo \
+        clocks.sm clocks.mem power.draw temperature.gpu clocks_throttle_reasons.active |
+        tr ' ' ,) | head -n 1)"
+}
 step_bench() {
+    clocks "before bench"
     check bench 240 "$bin/bench_gpu" ${dry:+--tiny} "$bin/bench.jsonl"
+    clocks "after bench"
     say "$(cat "$bin/output")"
     grep '}$' "$bin/bench.jsonl" >"$parts/benchmarks"
 }
 
+# What holds the product back, by its counters: three launches, of the first sizes that bench has.
+look_closer() { # look_closer OUT NCU
+    "$2" --clock-control none --kernel-name-base demangled --kill yes -c 3 --set full \
+        -k 'regex:head_tiles' "$bin/bench_gpu" /dev/null sizes >"$1" 2>&1
+    cat "$1"
+    if grep -q ERR_NVGPUCTRPERM "$1"; then echo "counters need a permission"; exit 77; fi
+    grep 'Memory Throughput' "$1" # the last line is the note
+}
+export -f look_closer
+step_ncu() {
+    local ncu=$cuda/bin/ncu
+    [ -x "$ncu" ] || ncu=$(command -v ncu)
+    if [ -n "$dry" ]; then tell ncu skipped 0 "it looks at GPUs"; return; fi
+    if [ -z "$ncu" ]; then tell ncu skipped 0 "no ncu"; return; fi
+    check ncu 90 bash -c 'look_closer "$@"' ncu "$out/ncu.txt" "$ncu"
+}
+
 # --- all ---
 
+sanitizer_tools="racecheck memcheck synccheck initcheck"
 take_earlier
+choose_steps
+: "${limit:=570}"
+name_tests
+export arch cuda dry bin flags zstd blas tests seed rounds header twins sanitizer_tools
 echo "$header, SEED=$seed"
 for step in $steps; do
     [ "$step" = build ] || is_built ||
