@@ -17208,6 +17208,7 @@ enum {
     SPECRT__MEASURE_TIMES = 40,
     SPECRT__MEASURE_SITES = 128,
     SPECRT__MEASURE_LEAST_ROWS = 256,
+    SPECRT__MEASURE_CHAIN = 9,   /* nodes of the longest chain that is tried */
     SPECRT__MEASURE_VERIFIED = 4 /* tokens of the pass that verifies three drafts */
 };
 
@@ -17320,7 +17321,7 @@ static specrt_curve *specrt__survey_curve(specrt_costs *c, specrt_pass pass, int
 }
 
 /* A pass takes no longer than a larger one, and no longer than passes of fewer tokens that do its work.
- * @return whether one did, by more than noise */
+ * @return whether one of a chain did, by more than noise; large trees have few rounds, and are lowered alone */
 static bool specrt__measure_lower(specrt_curve *c) {
     bool disturbed = false;
     for (int32_t k = 2 * c->n - 2; k > 0; k--) { /* down the sizes, then up again */
@@ -17329,7 +17330,7 @@ static bool specrt__measure_lower(specrt_curve *c) {
             k >= c->n ? c->seconds[i + 1] : c->seconds[i - 1] * c->sizes[i] / c->sizes[i - 1];
         if (c->seconds[i] <= SPECRT__MEASURE_OFF * most) continue;
         c->seconds[i] = c->low[i] = c->high[i] = most;
-        disturbed = true;
+        disturbed = disturbed || c->sizes[i] <= SPECRT__MEASURE_CHAIN;
     }
     return disturbed;
 }

@@ -147,6 +147,13 @@ static int impossible(void *user, specrt_pass pass, int32_t n, double *seconds) 
     return 0;
 }
 
+/* One pass of a large tree, which has few rounds. */
+static int impossible_tree(void *user, specrt_pass pass, int32_t n, double *seconds) {
+    (void)user;
+    seconds[0] = pass == SPECRT_PASS_TARGET && n == 24 ? 9 : 0.01 * n;
+    return 0;
+}
+
 static void test_impossible(void) {
     const specrt_meter meter = {NULL, impossible, {8, 8, 0, 0}};
     CHECK_INT(specrt_costs_measure(&meter, 20, 0, &costs, NULL), SPECRT_STATUS_OK);
@@ -154,6 +161,10 @@ static void test_impossible(void) {
     CHECK_NEAR(specrt_curve_at(&costs.target, 2), 0.03, 1e-9);
     CHECK_NEAR(specrt_curve_at(&costs.target, 8), 0.08, 1e-9);
     CHECK_NEAR(specrt_curve_at(&costs.draft, 8), 0.08, 1e-9);
+    const specrt_meter tree = {NULL, impossible_tree, {32, 8, 0, 0}};
+    CHECK_INT(specrt_costs_measure(&tree, 20, 0, &costs, NULL), SPECRT_STATUS_OK);
+    CHECK(!costs.disturbed);
+    CHECK_NEAR(specrt_curve_at(&costs.target, 24), 0.32, 1e-9); /* what 32 takes */
 }
 
 /* Time that passes: what is late is left out, but for what the verdict on the machine needs. */
