@@ -5,6 +5,7 @@
 #     here                      this machine's CC (cc): Linux, macOS, Windows with MinGW and bash
 #     windows, windows-32       MinGW; run by wine (32 bits: where Debian's wine32 is there)
 #     windows-clang             zig; run by wine
+#     i686                      GNU's compiler, SSE2; run by this machine, if it is x86-64
 #     arm64, armhf, riscv64     GNU's compilers; run by qemu-user
 #     macos-arm64, macos-x86_64 zig (pip install ziglang); linked, run nowhere
 #     wasm, wasm-scalar         zig; run by wasmtime (pip install wasmtime)
@@ -36,6 +37,11 @@ platform() {
     windows-32)
         cc=i686-w64-mingw32-gcc-posix suffix=.exe packages=gcc-mingw-w64-i686-posix
         [ ! -e /usr/lib/wine/wine ] || run=wine
+        ;;
+    i686)
+        cc="i686-linux-gnu-gcc -msse2 -mfpmath=sse"
+        [ "$(uname -m)" != x86_64 ] || run=env
+        packages="gcc-i686-linux-gnu libc6-dev-i386-cross"
         ;;
     arm64)
         cc=aarch64-linux-gnu-gcc run=qemu-aarch64

@@ -5,6 +5,7 @@ BEGIN {
     title["windows"] = "Windows, x86-64"
     title["windows-32"] = "Windows, 32 bits"
     title["windows-clang"] = "Windows, x86-64, clang"
+    title["i686"] = "Linux, i686: 32 bits, SSE2"
     title["arm64"] = "Linux, arm64: NEON"
     title["armhf"] = "Linux, armhf: 32 bits"
     title["riscv64"] = "Linux, riscv64"

@@ -51,7 +51,7 @@ test-docs: all $(PROGRAMS) ## every command of pages and help texts, on the samp
 test-long: $(BUILD)/tests/test_lossless ## every policy against plain decoding: 200 prompts of 128 tokens [EVERY=N-th]
 	@$< every=$(or $(EVERY),1)
 
-PLATFORMS := windows windows-32 windows-clang arm64 armhf riscv64 macos-arm64 macos-x86_64 wasm wasm-scalar
+PLATFORMS := windows windows-32 windows-clang i686 arm64 armhf riscv64 macos-arm64 macos-x86_64 wasm wasm-scalar
 test-platforms: include/specrt.h ## the single header's unit tests on other systems and processors, emulated [NAMES="windows arm64"]
 	@tests/platforms.sh $(or $(NAMES),$(PLATFORMS))
 platforms-page: ## docs/platforms.md with the last run of each platform, after `make test-platforms`

@@ -132,7 +132,8 @@ static specrt_curve *specrt__survey_curve(specrt_costs *c, specrt_pass pass, int
 }
 
 /* A pass takes no longer than a larger one, and no longer than passes of fewer tokens that do its work.
- * @return whether one of a chain did, by more than noise; large trees have few rounds, and are lowered alone */
+ * @return whether one of a chain did, by more than noise; large trees have few rounds, and are lowered
+ * alone */
 static bool specrt__measure_lower(specrt_curve *c) {
     bool disturbed = false;
     for (int32_t k = 2 * c->n - 2; k > 0; k--) { /* down the sizes, then up again */
