@@ -8,7 +8,11 @@
 #include "fixture.h"
 #include "gpu.h"
 
-enum { BENCH_MAX_N = 640, BENCH_K = 10 }; /* states; of each the best tokens */
+enum {
+    BENCH_MAX_N = 640,
+    BENCH_SEQUENCES = 10,
+    BENCH_K = 10
+}; /* states, of so many sequences; of each the best tokens */
 
 /* A model's head; --tiny makes it one that a CPU gets through. */
 typedef struct bench_shape {
@@ -53,7 +57,7 @@ void bench_report(const bench_result *r);
 /* Rows of a head by chance, and what multiplies them. */
 typedef struct bench_product {
     specrt__cuda_layout layout;
-    specrt__cuda_segment *segment; /* DEVICE */
+    specrt__cuda_segment *segment; /* DEVICE [BENCH_SEQUENCES] */
     specrt__cuda_head head;
     specrt_dtype hidden_dtype;
     int32_t n, k;

@@ -37,7 +37,8 @@ typedef struct model {
     const bench_shape *shape;
     specrt_bundle *bundle;
     specrt_head *head;
-    void *rows; /* DEVICE f16 */
+    specrt_head_desc desc; /* of the head, and of the embedding that a router reads */
+    void *rows;            /* DEVICE f16 */
     bench_product layer;
     void *host_rows, *sections;
 } model;
@@ -130,8 +131,8 @@ static void start_cycle(cycle *c) {
 }
 
 static void open_cycle(cycle *c, model *m, const way *w) {
-    specrt_policy_desc wanted = {.text = w->text};
-    specrt_cuda_policy_desc desc = {.rows = m->rows};
+    specrt_policy_desc wanted = {.text = w->text, .embedding = &m->desc};
+    specrt_cuda_policy_desc desc = {.rows = m->rows, .embedding = m->rows};
     specrt_dtype hidden = w->routed ? SPECRT_DTYPE_F32 : SPECRT_DTYPE_F16;
     specrt_cuda_session_params params = {.tree = {STEPS, BENCH_K, NODES},
                                          .sampling = w->sampling,
@@ -333,12 +334,12 @@ static void open_model(model *m, const bench_shape *shape) {
     m->sections = make_bundle(shape, &n);
     m->rows = bench_rows(SPECRT_DTYPE_F16, shape->n_rows, shape->n_cols);
     gpu_get(m->host_rows, m->rows, bytes); /* lists are packed there */
-    specrt_head_desc desc = {.rows = m->host_rows,
-                             .dtype = SPECRT_DTYPE_F16,
-                             .n_rows = shape->n_rows,
-                             .n_cols = shape->n_cols};
+    m->desc = (specrt_head_desc){.rows = m->host_rows,
+                                 .dtype = SPECRT_DTYPE_F16,
+                                 .n_rows = shape->n_rows,
+                                 .n_cols = shape->n_cols};
     must_open(specrt_bundle_open_memory(m->sections, n, "sections", NULL, &m->bundle, &err), &err);
-    must_open(specrt_head_bind(m->bundle, &desc, NULL, &m->head, &err), &err);
+    must_open(specrt_head_bind(m->bundle, &m->desc, NULL, &m->head, &err), &err);
     bench_make(&m->layer, &layer, SPECRT_DTYPE_F16);
 }
 

@@ -220,7 +220,7 @@ void bench_make(bench_product *p, const bench_shape *shape, specrt_dtype dtype) 
     p->layout.dtypes[0] = dtype;
     p->hidden_dtype = dtype == SPECRT_DTYPE_BF16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16;
     p->n = p->k = BENCH_K;
-    p->segment = (specrt__cuda_segment *)gpu_alloc(sizeof(specrt__cuda_segment));
+    p->segment = (specrt__cuda_segment *)gpu_alloc(BENCH_SEQUENCES * sizeof(specrt__cuda_segment));
     p->hidden = bench_rows(p->hidden_dtype, BENCH_MAX_N, shape->n_cols);
     p->wide = bench_rows(SPECRT_DTYPE_F32, BENCH_MAX_N, shape->n_cols);
     p->logits = (float *)gpu_alloc(n * BENCH_MAX_N * sizeof(float));
@@ -245,7 +245,15 @@ void bench_free(bench_product *p) {
 static void take_segment(bench_product *p, const specrt__cuda_segment *s) {
     p->layout.n_segments = 1;
     p->layout.max_rows[0] = s->max_rows;
-    gpu_put(p->segment, s, sizeof *s);
+    p->layout.shared[0] = 1;
+    for (int i = 0; i < BENCH_SEQUENCES; i++) gpu_put(p->segment + i, s, sizeof *s);
+}
+
+/* One sequence, or several of as many states as one can have. */
+static specrt__cuda_batch batch_of(const bench_product *p) {
+    int32_t most = BENCH_MAX_N / BENCH_SEQUENCES;
+    specrt__cuda_batch batch = {(p->n + most - 1) / most, p->n < most ? p->n : most, NULL, 0};
+    return batch;
 }
 
 void bench_take(bench_product *p, int32_t rows, const int32_t *places) {
@@ -259,7 +267,7 @@ void bench_take(bench_product *p, int32_t rows, const int32_t *places) {
 
 void bench_run_logits(void *arg) {
     bench_product *p = (bench_product *)arg;
-    specrt__cuda_batch batch = {1, p->n, NULL, 0};
+    specrt__cuda_batch batch = batch_of(p);
     bench_must(specrt__cuda_logits(&p->layout, p->segment, &batch, p->hidden, p->hidden_dtype,
                                    p->logits, bench_stream),
                "logits");
@@ -268,7 +276,7 @@ void bench_run_logits(void *arg) {
 void bench_run_shortlist(void *arg) {
     bench_product *p = (bench_product *)arg;
     bench_run_logits(arg);
-    specrt__cuda_batch batch = {1, p->n, NULL, 0};
+    specrt__cuda_batch batch = batch_of(p);
     bench_must(specrt__cuda_topk(&p->layout, p->segment, &batch, p->logits, p->k, p->ids,
                                  p->logprobs, p->scratch, bench_stream),
                "topk");
@@ -465,7 +473,7 @@ static void report_packing(bench_product *from, bench_result r) {
 static void bench_sizes(const bench_shape *shape, specrt_dtype dtype) {
     static const int32_t sizes[] = {65536, 32768, 16384, 8192, 4096, 3072, 2048, 1024};
     enum { COUNTS = 5 };
-    static const int32_t large[COUNTS] = {1, 10, 64, 128, 640}, tiny[COUNTS] = {1, 10, 12, 65, 72};
+    static const int32_t large[COUNTS] = {1, 10, 64, 128, 640}, tiny[COUNTS] = {1, 10, 12, 64, 128};
     const int32_t *counts = bench_tiny ? tiny : large;
     double full[COUNTS] = {0};
     bench_product p;

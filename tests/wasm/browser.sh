@@ -16,7 +16,8 @@ mkdir -p "$at"
 trap '[ -z "$server" ] || kill "$server"' EXIT
 
 flags=(-std=c11 -O2 -Wall -Wextra -Iinclude)
-$zig cc -target wasm32-wasi -msimd128 -mexec-model=reactor "${flags[@]}" examples/browser/browser.c \
+wasm=(-target wasm32-wasi -msimd128 -mexec-model=reactor)
+$zig cc "${wasm[@]}" "${flags[@]}" examples/browser/browser.c \
     -o "$at/browser.wasm"
 ${CC:-cc} -D_GNU_SOURCE "${flags[@]}" tests/wasm/browser.c -o "$at/native" -lm
 
