@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# browser.sh [CHROMIUM] : examples/browser/browser.html in a browser without a window, over the sample pair's
-# head and bundle (make calibrate): every policy's best tokens are those of the same functions
-# compiled for this machine. Exit code 77 where zig (pip install ziglang) or a browser is missing. In
-# the environment: BUILD, CC, ZIG.
+# browser.sh [CHROMIUM] : examples/browser/browser.html in a browser without a window, over the
+# sample pair's head and bundle (make calibrate): every policy's best tokens are those of the same
+# functions compiled for this machine. Exit code 77 where zig (pip install ziglang) or a browser is
+# missing. In the environment: BUILD, CC, ZIG.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build} zig=${ZIG:-python3 -m ziglang} browser=${1:-chromium}
