@@ -299,7 +299,8 @@ auto() {
 counts() { grep -oE "\"$1\": ?[0-9]+" "$out" | grep -oE '[0-9]+$'; }
 auto_sampled() { auto --temp 0.8 --top-p 0.95 -s 5 -q "$@"; }
 
-# measures NAME [ARGUMENT...] : auto, until it keeps what it measures; a machine too busy for that is skipped.
+# measures NAME [ARGUMENT...] : auto, until it keeps what it measures; skipped where the machine is
+# too busy for that.
 measures() {
     local name=$1; shift
     if again "$err" auto "$@"; then return; fi
