@@ -5,8 +5,8 @@
 # table in bench/results/standing.md, `readme` that in README.
 #
 # Names: one of bench_NAME.c (head, sketch, verify...); standing, standing-loops, readme, verdicts,
-# mtp, dspark, plan, compare, published, speeds, replay; a table of bench/reproduce.sh; decode; peers;
-# csra; size.
+# mtp, dspark, plan, compare, published, speeds, replay; a table of bench/reproduce.sh; decode;
+# peers; csra; size.
 # Those that lack data or a peer are skipped with a word. Settings are those of settings.bash; PAIRS
 # is sample 128k, of published models smollm2 smollm2-self gemma-self qwen. PYTHON has what the
 # peers need (python3).
