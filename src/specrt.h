@@ -563,6 +563,9 @@ typedef struct specrt_auto_desc {
     const double *costs;
     double read; /* cost per token, after the first, that the drafter reads before its first pass */
     int32_t keeps_chains; /* 1: the drafter need not read an accepted chain again; else 0 */
+    /* f64 [n_lists, num_steps + 1] the part of costs that the pass of a block takes (specrt_block), copied.
+     * Where a draft ends inside a block, this part is spent. At most costs; column 0: 0. NULL: none */
+    const double *sunk;
 } specrt_auto_desc;
 
 typedef struct specrt_auto specrt_auto; /* the state of draft lengths: one sequence at a time */

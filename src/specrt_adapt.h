@@ -103,6 +103,12 @@ typedef struct specrt_costs {
     /* 1: spread is above 0.25, or times contradict each other: the machine was too busy to tell. Not to be
      * kept, and proof of nothing */
     int32_t disturbed;
+    /* Positions that a pass of the drafter drafts at most, where it drafts blocks; 0: token by token. Of
+     * blocks, draft is the one pass of a draft by its positions, behind one token that it reads first, and
+     * head_next of 4 and 10 rows is the product for such a block, after the target's pass and the drafter's */
+    int32_t n_block;
+    specrt_curve
+        draft_read; /* of blocks: a pass that drafts one position, by the tokens read first */
 } specrt_costs;
 
 /* specrt_costs_width() : Hidden rows of the product that head_next[i] is about: 1, 4 or 10.
@@ -129,9 +135,12 @@ typedef enum specrt_pass {
     /* The target's pass over a chain of n tokens, what a session takes from its logits, and the commit of the
      * first token */
     SPECRT_PASS_TARGET = 0,
-    SPECRT_PASS_DRAFT = 1, /* the first drafter pass of a draft, which reads n tokens */
+    /* The first drafter pass of a draft, which reads n tokens. Of blocks: a pass that drafts n positions behind
+     * one token that it reads first, then a pass that drafts one position behind n of them */
+    SPECRT_PASS_DRAFT = 1,
     /* Products of the head's first n rows in one cycle: with one hidden row after the target's pass, then at
-     * each next level with as many as specrt_costs_width() says */
+     * each next level with as many as specrt_costs_width() says. Of blocks: for as many positions of a block,
+     * each after passes of target and drafter; that of one position follows the first product */
     SPECRT_PASS_HEAD = 2,
     /* A prompt of n tokens: the target's part with logits of the last token; the drafter's first pass; the
      * target's part with logits of all tokens */
@@ -151,6 +160,7 @@ typedef struct specrt_meter {
      * Returns 0, or another value where a model failed. */
     int (*pass)(void *user, specrt_pass pass, int32_t n, double *seconds);
     int32_t most[SPECRT_PASSES]; /* largest n of each pass; 0: it is not made */
+    int32_t n_block;             /* as in specrt_costs */
 } specrt_meter;
 
 /* A host that is measured. Zero-initialise it. */
@@ -164,6 +174,7 @@ typedef struct specrt_meter_desc {
     specrt_head_desc rows;     /* what head was bound from; its arrays are borrowed */
     int32_t n_before;          /* tokens in the caches before a pass; 0: 64 */
     double (*now)(void);       /* seconds; monotonic; NULL: specrt_clock_seconds() */
+    int32_t n_block; /* positions that host.draft_block drafts at most; 0: tree.num_steps */
 } specrt_meter_desc;
 
 /* specrt_meter_open() : A meter of the host's passes, by the calls that sessions make. The host's sequence is
@@ -204,7 +215,8 @@ typedef struct specrt_costs_drafts {
     specrt_session_params params; /* the tree of drafts; auto_draft is not read */
 } specrt_costs_drafts;
 
-/* specrt_costs_head() : Seconds of scoring a level by a policy: measured once, kept in costs.
+/* specrt_costs_head() : Seconds of scoring a level by a policy: measured once, kept in costs. With
+ * params.n_block above 0 a whole block is scored at once, and a position of it counts as a level.
  *   costs : read and changed
  *   drafts : what the policy is created from
  *   policy : its text
@@ -226,14 +238,16 @@ SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_draf
  *     prompt 64 0.81
  *     prompt_all 64 0.97
  *     draft_prompt 64 0.14
+ *     draft_read 8 0.0131
+ *     block 7
  *     keeps_chains 1
  *     policy 3072 window:3072@...
  *     error 0.02 0.09
  *     sum 5f0c8d1a2b3e4f60
  *
  * Seconds follow sizes; low and high may follow them. A head's policy ends its line. All below `draft` may be
- * absent: `first` and `next` are head_first and head_next, after its width; `policy` is after its rows.
- * Numbers have a decimal point in every locale. */
+ * absent: `first` and `next` are head_first and head_next, after its width; `policy` is after its rows; `block`
+ * is n_block. Numbers have a decimal point in every locale. */
 
 /* specrt_costs_text() : The text of costs.
  *   costs : read
@@ -295,6 +309,7 @@ typedef struct specrt_clock_cycle {
     double target_seconds; /* all that is no drafting */
     double draft_seconds;  /* of the drafter's passes */
     double head_seconds;   /* of scoring */
+    int32_t n_block;       /* positions that its one pass drafted; 0: it drafts token by token */
 } specrt_clock_cycle;
 
 /* The figures as they are now: natural logs of ratios to the costs measured at the start. */

@@ -53,12 +53,21 @@ static bool specrt__survey_add(specrt__survey *v, specrt_pass pass, int64_t size
     return true;
 }
 
-/* @return the greatest that was added */
+static bool specrt__survey_has(const specrt__survey *v, specrt_pass pass, int32_t size) {
+    bool has = false;
+    for (int32_t i = 0; i < v->n; i++)
+        has = has || (v->sites[i].pass == pass && v->sites[i].size == size);
+    return has;
+}
+
+/* @return the greatest that was added, or was there */
 static int32_t specrt__survey_add_all(specrt__survey *v, specrt_pass pass, const int32_t *sizes,
                                       int32_t n, bool held) {
     int32_t last = 0;
-    for (int32_t i = 0; i < n && sizes[i] <= v->meter->most[pass]; i++)
-        specrt__survey_add(v, pass, last = sizes[i], held);
+    for (int32_t i = 0; i < n && sizes[i] <= v->meter->most[pass]; i++) {
+        last = sizes[i];
+        if (!specrt__survey_has(v, pass, last)) specrt__survey_add(v, pass, last, held);
+    }
     return last;
 }
 
@@ -84,6 +93,8 @@ static void specrt__survey_fill(specrt__survey *v) {
     int32_t nodes_most = most[0] < SPECRT_TREE_MAX_NODES ? most[0] : SPECRT_TREE_MAX_NODES;
     if (last < nodes_most) specrt__survey_add(v, SPECRT_PASS_TARGET, nodes_most, false);
     specrt__survey_add_all(v, SPECRT_PASS_DRAFT, drafts, 2, false);
+    if (v->meter->n_block > 0)
+        specrt__survey_add_all(v, SPECRT_PASS_DRAFT, &v->meter->n_block, 1, false);
     if (!v->all) return;
     for (int32_t i = 0; i < 8 && other_nodes[i] < nodes_most; i++)
         specrt__survey_add(v, SPECRT_PASS_TARGET, other_nodes[i], true);
@@ -124,7 +135,7 @@ static double specrt__site_seconds(const specrt__site *s, int32_t time, double *
 
 /* @return the curve of one of a pass's times; NULL: the pass has fewer */
 static specrt_curve *specrt__survey_curve(specrt_costs *c, specrt_pass pass, int32_t time) {
-    static const int32_t first[] = {0, 1, 2, 6, SPECRT__COSTS_CURVES};
+    static const int32_t first[] = {0, 1, 3, 7, SPECRT__COSTS_CURVES};
     const char *name;
     int32_t i = first[pass] + time;
     return i < first[pass + 1] ? specrt__costs_curve(c, i, &name) : NULL;
@@ -156,9 +167,10 @@ SPECRT__INTERNAL void specrt__costs_judge(specrt_costs *c) {
     const specrt_curve *target = &c->target, *draft = &c->draft;
     int32_t most = target->n > 0 ? target->sizes[target->n - 1] : 1;
     int32_t n = most < SPECRT__MEASURE_VERIFIED ? most : SPECRT__MEASURE_VERIFIED;
+    int32_t size = c->n_block > 0 ? c->n_block : 1, passes = c->n_block > 0 ? 1 : n - 1;
     double plain = specrt_curve_at(target, 1);
-    double cycle = specrt_curve_at(target, n) + (n - 1) * specrt_curve_at(draft, 1);
-    double width = specrt__measure_width(target, n) + (n - 1) * specrt__measure_width(draft, 1);
+    double cycle = specrt_curve_at(target, n) + passes * specrt_curve_at(draft, size);
+    double width = specrt__measure_width(target, n) + passes * specrt__measure_width(draft, size);
     c->spread = hypot(width / cycle, specrt__measure_width(target, 1) / plain);
     if (c->spread > SPECRT__MEASURE_SPREAD) c->disturbed = 1;
 }
@@ -167,6 +179,7 @@ static void specrt__survey_make_curves(specrt__survey *v) {
     const char *name;
     specrt_curve *curve;
     SPECRT__CLEAR(v->costs, 1);
+    v->costs->n_block = v->meter->n_block;
     for (int32_t k = 0; k < v->n; k++) {
         const specrt__site *s = &v->sites[k];
         if (s->held || s->n == 0) continue;
@@ -187,7 +200,8 @@ static void specrt__survey_make_curves(specrt__survey *v) {
 /* --- rounds --- */
 
 static bool specrt__survey_decides(const specrt__survey *v, const specrt__site *s) {
-    if (s->pass == SPECRT_PASS_DRAFT) return s->size == 1;
+    if (s->pass == SPECRT_PASS_DRAFT)
+        return s->size == (v->meter->n_block > 0 ? v->meter->n_block : 1);
     int32_t most = v->meter->most[SPECRT_PASS_TARGET];
     int32_t n = most < SPECRT__MEASURE_VERIFIED ? most : SPECRT__MEASURE_VERIFIED;
     return s->pass == SPECRT_PASS_TARGET && (s->size == 1 || s->size == n);

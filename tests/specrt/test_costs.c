@@ -102,6 +102,19 @@ static void test_head(void) {
     specrt_head_close(head);
 }
 
+/* A position of a block that is scored at once, by a session that drafts blocks. */
+static void test_block(void) {
+    specrt_head *head;
+    specrt_costs_drafts drafts = drafts_of(&head);
+    specrt_costs c = costs_of(0.2, 0.05);
+    drafts.params.n_block = COSTS_STEPS;
+    CHECK(specrt_costs_head(&c, &drafts, "full") > 0);
+    drafts.params.n_block = COSTS_STEPS + 1; /* more than the tree has levels */
+    CHECK_NEAR(specrt_costs_head(&c, &drafts, "window:512"), 0, 0);
+    CHECK_INT(c.n_heads, 1);
+    specrt_head_close(head);
+}
+
 static const test_case cases[] = {
     {"curve", "between measured sizes and beyond them", test_curve},
     {"monotone", "more work takes no less time", test_monotone},
@@ -109,5 +122,6 @@ static const test_case cases[] = {
     {"nearest", "by least squares", test_nearest},
     {"widths", "of products of the head", test_widths},
     {"head", "only of policies that open", test_head},
+    {"block", "of sessions that draft blocks", test_block},
 };
 TEST_MAIN(cases)
