@@ -164,7 +164,10 @@ typedef struct tiny_host {
     int fails;
     const specrt_session *s; /* that chooses how many positions are asked for; NULL: any */
     int32_t asked, n_cut;    /* in this cycle; drafts that are shorter than their block */
+    double cost;             /* of all cycles, by auto's table */
 } tiny_host;
+
+static const double auto_costs[] = {1, 1.1, 1.5, 1.9}, auto_sunk[] = {0, 0.1, 0.2, 0.3};
 
 static int host_prefill(void *user, const int32_t *tokens, int32_t n, int all,
                         const float **logits) {
@@ -192,6 +195,7 @@ static int host_block(void *user, int32_t from, int32_t n, specrt_block *block) 
 static int host_verify(void *user, const specrt_draft *draft, const float **logits) {
     tiny_host *h = (tiny_host *)user;
     h->n_cut += draft->n - 1 < h->asked;
+    h->cost += auto_costs[draft->n - 1] + auto_sunk[h->asked] - auto_sunk[draft->n - 1];
     h->asked = 0;
     for (int i = 0; i < draft->n; i++)
         toy_logits(0, i == 0 ? h->stream[h->n - 1] : draft->tokens[draft->parents[i]],
@@ -252,9 +256,8 @@ static void drives_a_host(void) {
 /* With `auto`, a host is asked for the positions that were chosen, and a draft ends inside its block where
  * more tokens are not worth their nodes. Tokens stay the target's. */
 static void asks_for_what_auto_chose(void) {
-    const double costs[] = {1, 1.1, 1.5, 1.9}, sunk[] = {0, 0.1, 0.2, 0.3};
     const specrt_auto_desc desc = {
-        .num_steps = BLOCK, .n_lists = 1, .costs = costs, .sunk = sunk, .keeps_chains = 0};
+        .num_steps = BLOCK, .n_lists = 1, .costs = auto_costs, .sunk = auto_sunk};
     const int32_t prompt[] = {1, 2};
     const specrt_request request = {.max_tokens = LENGTH - 4};
     specrt_session_params params = {
@@ -275,6 +278,7 @@ static void asks_for_what_auto_chose(void) {
     specrt_auto_get_stats(params.auto_draft, &stats);
     CHECK(h.n_blocks > 2 && h.n_cut > 0);
     CHECK_INT(stats.n_cycles - stats.n_plain, h.n_blocks);
+    CHECK_NEAR(stats.cost, h.cost, 1e-3 * h.cost); /* of a block, the whole pass */
     world_close(&w);
     specrt_auto_close(params.auto_draft);
 }
