@@ -556,17 +556,14 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 typedef struct specrt_auto_desc {
     int32_t num_steps; /* most levels of a draft, 1 to SPECRT_TREE_MAX_STEPS */
     int32_t n_lists;   /* 1 to SPECRT_AUTO_MAX_LISTS; each list contains those before it */
-    /* i32 [n_lists] leading rows of `static` in each list, ascending, copied. NULL: one list, the whole
-     * policy. Only sessions read it */
+    /* i32 [n_lists] leading rows of `static`, ascending, copied, for sessions; NULL: the whole policy */
     const int32_t *rows;
     /* f64 [n_lists, num_steps + 1] cost of a cycle by list and levels, in any one unit, copied: the drafter's
      * passes, the head's products, the target's pass. Column 0: a plain pass of the target */
     const double *costs;
     double read; /* cost per token, after the first, that the drafter reads before its first pass */
     int32_t keeps_chains; /* 1: the drafter need not read an accepted chain again; else 0 */
-    /* f64 [n_lists, num_steps + 1] the part of costs that the pass of a block takes (specrt_block), copied.
-     * Where a draft ends inside a block, this part is spent. At most costs; column 0: 0. NULL: none */
-    const double *sunk;
+    const double *sunk;   /* as costs: a block's pass, spent if a draft ends in it; NULL: none */
 } specrt_auto_desc;
 
 typedef struct specrt_auto specrt_auto; /* the state of draft lengths: one sequence at a time */
@@ -1901,7 +1898,7 @@ typedef struct specrt_costs {
     int32_t disturbed;
     /* Positions that a pass of the drafter drafts at most, where it drafts blocks; 0: token by token. Of
      * blocks, draft is the one pass of a draft by its positions, behind one token that it reads first, and
-     * head_next of 4 and 10 rows is the product for such a block, after the target's pass and the drafter's */
+     * head_next of 4 and 10 rows is the product for such a block, after passes of target and drafter */
     int32_t n_block;
     specrt_curve
         draft_read; /* of blocks: a pass that drafts one position, by the tokens read first */
@@ -1931,8 +1928,8 @@ typedef enum specrt_pass {
     /* The target's pass over a chain of n tokens, what a session takes from its logits, and the commit of the
      * first token */
     SPECRT_PASS_TARGET = 0,
-    /* The first drafter pass of a draft, which reads n tokens. Of blocks: a pass that drafts n positions behind
-     * one token that it reads first, then a pass that drafts one position behind n of them */
+    /* The first drafter pass of a draft, which reads n tokens. Of blocks: a pass that drafts n positions
+     * behind one token that it reads first, then a pass that drafts one position behind n of them */
     SPECRT_PASS_DRAFT = 1,
     /* Products of the head's first n rows in one cycle: with one hidden row after the target's pass, then at
      * each next level with as many as specrt_costs_width() says. Of blocks: for as many positions of a block,
@@ -2042,8 +2039,8 @@ SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_draf
  *     sum 5f0c8d1a2b3e4f60
  *
  * Seconds follow sizes; low and high may follow them. A head's policy ends its line. All below `draft` may be
- * absent: `first` and `next` are head_first and head_next, after its width; `policy` is after its rows; `block`
- * is n_block. Numbers have a decimal point in every locale. */
+ * absent: `first` and `next` are head_first and head_next, after its width; `policy` is after its rows;
+ * `block` is n_block. Numbers have a decimal point in every locale. */
 
 /* specrt_costs_text() : The text of costs.
  *   costs : read

@@ -105,7 +105,7 @@ typedef struct specrt_costs {
     int32_t disturbed;
     /* Positions that a pass of the drafter drafts at most, where it drafts blocks; 0: token by token. Of
      * blocks, draft is the one pass of a draft by its positions, behind one token that it reads first, and
-     * head_next of 4 and 10 rows is the product for such a block, after the target's pass and the drafter's */
+     * head_next of 4 and 10 rows is the product for such a block, after passes of target and drafter */
     int32_t n_block;
     specrt_curve
         draft_read; /* of blocks: a pass that drafts one position, by the tokens read first */
@@ -135,8 +135,8 @@ typedef enum specrt_pass {
     /* The target's pass over a chain of n tokens, what a session takes from its logits, and the commit of the
      * first token */
     SPECRT_PASS_TARGET = 0,
-    /* The first drafter pass of a draft, which reads n tokens. Of blocks: a pass that drafts n positions behind
-     * one token that it reads first, then a pass that drafts one position behind n of them */
+    /* The first drafter pass of a draft, which reads n tokens. Of blocks: a pass that drafts n positions
+     * behind one token that it reads first, then a pass that drafts one position behind n of them */
     SPECRT_PASS_DRAFT = 1,
     /* Products of the head's first n rows in one cycle: with one hidden row after the target's pass, then at
      * each next level with as many as specrt_costs_width() says. Of blocks: for as many positions of a block,
@@ -246,8 +246,8 @@ SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_draf
  *     sum 5f0c8d1a2b3e4f60
  *
  * Seconds follow sizes; low and high may follow them. A head's policy ends its line. All below `draft` may be
- * absent: `first` and `next` are head_first and head_next, after its width; `policy` is after its rows; `block`
- * is n_block. Numbers have a decimal point in every locale. */
+ * absent: `first` and `next` are head_first and head_next, after its width; `policy` is after its rows;
+ * `block` is n_block. Numbers have a decimal point in every locale. */
 
 /* specrt_costs_text() : The text of costs.
  *   costs : read

@@ -30,8 +30,8 @@ const char *auto_policy_file(const char *text, const specrt_costs *costs, const 
  * @return status */
 specrt_status auto_policy_opened(specrt_status status, const char *file, specrt_error *err);
 
-/* auto_costs_fit() : @return BAD_INPUT: the costs in `file` are of drafts of blocks and the drafter's are not,
- * or the other way round.
+/* auto_costs_fit() : whether costs in `file` are of the kind of drafter that there is.
+ * @return OK; BAD_INPUT: one drafts blocks, the other token by token.
  *   n_block : of the drafter, as in specrt_costs */
 specrt_status auto_costs_fit(const specrt_costs *costs, int32_t n_block, const char *file,
                              specrt_error *err);
@@ -39,8 +39,8 @@ specrt_status auto_costs_fit(const specrt_costs *costs, int32_t n_block, const c
 /* auto_draft() : seconds of the drafter's passes of a draft of n levels; the first reads n_read tokens.
  *   topk : rows of the next passes; a block is one pass
  * auto_read() : of a token, after the first, that the drafter reads before a draft.
- * auto_head() : of the head's products of a draft of n levels, of `rows` rows each. A block has one product of
- * its positions, with the rows of all. */
+ * auto_head() : of the head's products of a draft of n levels, of `rows` rows each. A block has one product
+ * of its positions, with the rows of all. */
 double auto_draft(const specrt_costs *costs, double n_read, int32_t n, int32_t topk);
 double auto_read(const specrt_costs *costs);
 double auto_head(const specrt_costs *costs, double rows, int32_t n, int32_t topk);
