@@ -556,14 +556,14 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 typedef struct specrt_auto_desc {
     int32_t num_steps; /* most levels of a draft, 1 to SPECRT_TREE_MAX_STEPS */
     int32_t n_lists;   /* 1 to SPECRT_AUTO_MAX_LISTS; each list contains those before it */
-    /* i32 [n_lists] leading rows of `static`, ascending, copied, for sessions; NULL: the whole policy */
+    /* i32 [n_lists] leading rows of `static` in each list, ascending, copied. NULL: one list, the whole
+     * policy. Only sessions read it */
     const int32_t *rows;
     /* f64 [n_lists, num_steps + 1] cost of a cycle by list and levels, in any one unit, copied: the drafter's
      * passes, the head's products, the target's pass. Column 0: a plain pass of the target */
     const double *costs;
     double read; /* cost per token, after the first, that the drafter reads before its first pass */
     int32_t keeps_chains; /* 1: the drafter need not read an accepted chain again; else 0 */
-    const double *sunk;   /* as costs: a block's pass, spent if a draft ends in it; NULL: none */
 } specrt_auto_desc;
 
 typedef struct specrt_auto specrt_auto; /* the state of draft lengths: one sequence at a time */
@@ -1005,6 +1005,7 @@ SPECRT_API specrt_status specrt_session_load(specrt_session *session, const void
  * FUNCTIONS (prefix specrt_):
  *     draft from a block            session_draft_block; specrt_host.draft_block
  *     make a tree of your own of it session_block_topk
+ *     choose how many positions     auto_set_sunk, and specrt_session_params.auto_draft
  *
  * A block takes the place of the passes of a draft: in the loop of >>decoding,
  *
@@ -1076,6 +1077,15 @@ struct specrt_block {
  * @return OK; BAD_ARG with the field; HOST: select failed, and begin must come next. */
 SPECRT_API specrt_status specrt_session_draft_block(specrt_session *session,
                                                     const specrt_block *block, specrt_draft *draft);
+
+/* specrt_auto_set_sunk() : What the pass of a block takes, of the costs that it was created with or was
+ * given last. Where a draft ends inside its block, this part is spent: further tokens must be worth the rest
+ * of their costs, and the cycle is charged for the whole pass.
+ *   sunk : f64 [n_lists, num_steps + 1] as costs of specrt_auto_desc, in the same unit, copied: 0 to the cost;
+ *       column 0 is 0. Zeros: the drafter has no blocks, as after specrt_auto_create()
+ * @return OK; BAD_ARG: nothing has changed. */
+SPECRT_API specrt_status specrt_auto_set_sunk(specrt_auto *a, const double *sunk,
+                                              specrt_error *err);
 
 /* specrt_session_block_topk() : The k best tokens of each position without the logits of all tokens: exact
  * for the rows of the policy's union, which `sketch` searches the head for. It is the only pass of its cycle;
@@ -1886,9 +1896,14 @@ typedef struct specrt_costs {
     int32_t keeps_chains;                         /* as in specrt_auto_desc */
     int32_t policy_rows; /* that the policy below scored in the mean, rounded up; 0: not known */
     char policy[SPECRT_COSTS_POLICY]; /* the fastest by these costs; "": none was compared */
-    double seconds;                   /* that measuring took; 0: unknown, as of a file */
-    double error; /* at sizes between the measured ones, as a share: the median; 0: unknown */
-    double worst; /* the same: the greatest */
+    /* Positions that a pass of the drafter drafts at most, where it drafts blocks; 0: token by token. Of
+     * blocks, draft is the one pass of a draft: up to n_block by its positions, behind one token that it
+     * reads first; from there on a whole block, by what it reads beyond that token. head_next of 4 and 10
+     * rows is then the product for so many positions, after passes of target and drafter */
+    int32_t n_block;
+    double seconds; /* that measuring took; 0: unknown, as of a file */
+    double error;   /* at sizes between the measured ones, as a share: the median; 0: unknown */
+    double worst;   /* the same: the greatest */
     /* Width of the 95% interval of a cycle with three drafts in plain passes, as a share; 0: unknown */
     double spread;
     double busy;     /* processors in use when measuring began, by the load average; 0: unknown */
@@ -1896,12 +1911,6 @@ typedef struct specrt_costs {
     /* 1: spread is above 0.25, or times contradict each other: the machine was too busy to tell. Not to be
      * kept, and proof of nothing */
     int32_t disturbed;
-    /* Positions that a pass of the drafter drafts at most, where it drafts blocks; 0: token by token. Of
-     * blocks, draft is the one pass of a draft by its positions, behind one token that it reads first, and
-     * head_next of 4 and 10 rows is the product for such a block, after passes of target and drafter */
-    int32_t n_block;
-    specrt_curve
-        draft_read; /* of blocks: a pass that drafts one position, by the tokens read first */
 } specrt_costs;
 
 /* specrt_costs_width() : Hidden rows of the product that head_next[i] is about: 1, 4 or 10.
@@ -1928,8 +1937,8 @@ typedef enum specrt_pass {
     /* The target's pass over a chain of n tokens, what a session takes from its logits, and the commit of the
      * first token */
     SPECRT_PASS_TARGET = 0,
-    /* The first drafter pass of a draft, which reads n tokens. Of blocks: a pass that drafts n positions
-     * behind one token that it reads first, then a pass that drafts one position behind n of them */
+    /* The first drafter pass of a draft, which reads n tokens. Of blocks: of n positions behind one token, or
+     * a whole block behind so many more tokens, as in specrt_costs.n_block */
     SPECRT_PASS_DRAFT = 1,
     /* Products of the head's first n rows in one cycle: with one hidden row after the target's pass, then at
      * each next level with as many as specrt_costs_width() says. Of blocks: for as many positions of a block,
@@ -1952,8 +1961,8 @@ typedef struct specrt_meter {
      *   seconds : f64 [SPECRT_PASS_TIMES], zeros, written: its times in the order above; 0: not timed
      * Returns 0, or another value where a model failed. */
     int (*pass)(void *user, specrt_pass pass, int32_t n, double *seconds);
-    int32_t most[SPECRT_PASSES]; /* largest n of each pass; 0: it is not made */
-    int32_t n_block;             /* as in specrt_costs */
+    /* Largest n of each pass; 0: it is not made. Of drafts, -n: of blocks of at most n positions */
+    int32_t most[SPECRT_PASSES];
 } specrt_meter;
 
 /* A host that is measured. Zero-initialise it. */
@@ -1966,8 +1975,8 @@ typedef struct specrt_meter_desc {
     const specrt_head *head;   /* the drafter's, borrowed; NULL: products are not timed */
     specrt_head_desc rows;     /* what head was bound from; its arrays are borrowed */
     int32_t n_before;          /* tokens in the caches before a pass; 0: 64 */
-    double (*now)(void);       /* seconds; monotonic; NULL: specrt_clock_seconds() */
-    int32_t n_block; /* positions that host.draft_block drafts at most; 0: tree.num_steps */
+    int32_t n_block;     /* positions that host.draft_block drafts at most; 0: tree.num_steps */
+    double (*now)(void); /* seconds; monotonic; NULL: specrt_clock_seconds() */
 } specrt_meter_desc;
 
 /* specrt_meter_open() : A meter of the host's passes, by the calls that sessions make. The host's sequence is
@@ -2031,7 +2040,6 @@ SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_draf
  *     prompt 64 0.81
  *     prompt_all 64 0.97
  *     draft_prompt 64 0.14
- *     draft_read 8 0.0131
  *     block 7
  *     keeps_chains 1
  *     policy 3072 window:3072@...
@@ -2099,10 +2107,10 @@ typedef struct specrt_clock_cycle {
     int32_t n_passes;      /* of the drafter; 0: a plain cycle */
     int32_t n_read;        /* tokens of the drafter's first pass */
     int32_t n_scored;      /* levels that were scored, of all slots */
+    int32_t n_block;       /* positions that its one pass drafted; read where costs are of blocks */
     double target_seconds; /* all that is no drafting */
     double draft_seconds;  /* of the drafter's passes */
     double head_seconds;   /* of scoring */
-    int32_t n_block;       /* positions that its one pass drafted; 0: it drafts token by token */
 } specrt_clock_cycle;
 
 /* The figures as they are now: natural logs of ratios to the costs measured at the start. */
@@ -11876,6 +11884,7 @@ struct specrt_auto {
     int64_t costs[SPECRT_AUTO_MAX_LISTS][SPECRT_TREE_MAX_STEPS + 1];
     int64_t sunk[SPECRT_AUTO_MAX_LISTS]
                 [SPECRT_TREE_MAX_STEPS + 1]; /* of costs, by a block's pass */
+    double plain;                            /* a plain pass, in the unit of the costs */
     int64_t read;
     bool keeps_chains;
     specrt__auto_tally
@@ -11908,12 +11917,6 @@ static inline void specrt__auto_weigh(specrt__auto_tally *t, int64_t weight, int
 static inline void specrt__auto_count(specrt__auto_tally *t, bool hit) {
     specrt__auto_weigh(t, SPECRT__AUTO_ONE, hit ? SPECRT__AUTO_ONE : 0);
 }
-
-/* --- costs --- */
-
-/* specrt_auto_set_costs(), and the part of costs that blocks take; NULL: it stays. */
-SPECRT__INTERNAL specrt_status specrt__auto_set(specrt_auto *a, const double *costs, double read,
-                                                const double *sunk, specrt_error *err);
 
 /* --- within a draft --- */
 
@@ -12256,17 +12259,16 @@ static specrt_status specrt__auto_take_costs(specrt_auto *a, const specrt_auto_d
             if (!specrt__auto_passes(n ? cost : plain, plain, out) || *out == 0)
                 return specrt__auto_refuse("costs", "above 0, at most a million plain passes", cost,
                                            err);
-            double spent = d->sunk ? d->sunk[list * (d->num_steps + 1) + n] : 0;
-            if (d->sunk &&
-                (spent > (n ? cost : 0) || !specrt__auto_passes(spent, plain, &a->sunk[list][n])))
-                return specrt__auto_refuse("sunk", "0 to the cost, 0 without a draft", spent, err);
         }
+    a->plain = plain;
     if (specrt__auto_passes(d->read, plain, &a->read)) return SPECRT_STATUS_OK;
     return specrt__auto_refuse("read", "0 to a million plain passes", d->read, err);
 }
 
-SPECRT__INTERNAL specrt_status specrt__auto_set(specrt_auto *a, const double *costs, double read,
-                                                const double *sunk, specrt_error *err) {
+SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *costs, double read,
+                                               specrt_error *err) {
+    SPECRT__NEED(a);
+    SPECRT__NEED(costs);
     specrt_auto was = *a;
     specrt_auto_desc desc;
     SPECRT__CLEAR(&desc, 1);
@@ -12274,17 +12276,25 @@ SPECRT__INTERNAL specrt_status specrt__auto_set(specrt_auto *a, const double *co
     desc.n_lists = a->n_lists;
     desc.costs = costs;
     desc.read = read;
-    desc.sunk = sunk;
     specrt_status status = specrt__auto_take_costs(a, &desc, err);
     if (status != SPECRT_STATUS_OK) *a = was;
     return status;
 }
 
-SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *costs, double read,
-                                               specrt_error *err) {
+SPECRT_API specrt_status specrt_auto_set_sunk(specrt_auto *a, const double *sunk,
+                                              specrt_error *err) {
     SPECRT__NEED(a);
-    SPECRT__NEED(costs);
-    return specrt__auto_set(a, costs, read, NULL, err);
+    SPECRT__NEED(sunk);
+    specrt_auto was = *a;
+    for (int32_t list = 0; list < a->n_lists; list++)
+        for (int32_t n = 0; n <= a->num_steps; n++) {
+            double spent = *sunk++;
+            int64_t *out = &a->sunk[list][n], most = n ? a->costs[list][n] : 0;
+            if (specrt__auto_passes(spent, a->plain, out) && *out <= most) continue;
+            *a = was;
+            return specrt__auto_refuse("sunk", "0 to the cost, 0 without a draft", spent, err);
+        }
+    return SPECRT_STATUS_OK;
 }
 
 SPECRT_API void specrt_auto_skip(specrt_auto *a) {
@@ -16640,7 +16650,7 @@ SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
 // >>costs : src/adapt/costs.h
 /* costs.h : the curves of costs by number */
 
-enum { SPECRT__COSTS_CURVES = 10 };
+enum { SPECRT__COSTS_CURVES = 9, SPECRT__COSTS_READ = 7 /* tokens that reading is told by */ };
 
 /* A curve, and the name of its lines in a file, static: in the order of specrt_pass and of the times of each.
  * @return NULL: there are fewer */
@@ -16744,9 +16754,10 @@ SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n)
 }
 
 SPECRT__INTERNAL double specrt__costs_read_token(const specrt_costs *c) {
-    const specrt_curve *by = c->n_block > 0 ? &c->draft_read : &c->draft;
-    double more = (specrt_curve_at(by, 8) - specrt_curve_at(by, 1)) / 7;
-    return more > 0 ? more : 0;
+    int32_t n = c->n_block > 0 ? c->n_block : 1;
+    double more =
+        specrt_curve_at(&c->draft, n + SPECRT__COSTS_READ) - specrt_curve_at(&c->draft, n);
+    return more > 0 ? more / SPECRT__COSTS_READ : 0;
 }
 
 SPECRT__INTERNAL double specrt__costs_draft(const specrt_costs *c, double n_read, int32_t n,
@@ -16758,12 +16769,11 @@ SPECRT__INTERNAL double specrt__costs_draft(const specrt_costs *c, double n_read
 
 /* In the order of passes and their times. */
 SPECRT__INTERNAL specrt_curve *specrt__costs_curve(specrt_costs *c, int32_t i, const char **name) {
-    static const char *const names[] = {"target",       "draft",     "draft_read", "first",
-                                        "next 1",       "next 4",    "next 10",    "prompt",
-                                        "draft_prompt", "prompt_all"};
-    specrt_curve *const curves[] = {
-        &c->target,       &c->draft,        &c->draft_read, &c->head_first,   &c->head_next[0],
-        &c->head_next[1], &c->head_next[2], &c->prompt,     &c->draft_prompt, &c->prompt_all};
+    static const char *const names[] = {"target",  "draft",  "first",        "next 1",    "next 4",
+                                        "next 10", "prompt", "draft_prompt", "prompt_all"};
+    specrt_curve *const curves[] = {&c->target,       &c->draft,        &c->head_first,
+                                    &c->head_next[0], &c->head_next[1], &c->head_next[2],
+                                    &c->prompt,       &c->draft_prompt, &c->prompt_all};
     if (i >= SPECRT__COSTS_CURVES) return NULL;
     *name = names[i];
     return curves[i];
@@ -17325,6 +17335,7 @@ typedef struct specrt__survey {
     specrt_costs *costs;
     double began, seconds;
     bool all;
+    int32_t n_block; /* of the meter's drafts; 0: they are token by token */
     int32_t n, n_errors;
     specrt__site sites[SPECRT__MEASURE_SITES];
     double errors[SPECRT__MEASURE_SITES * SPECRT_PASS_TIMES];
@@ -17342,21 +17353,12 @@ static bool specrt__survey_add(specrt__survey *v, specrt_pass pass, int64_t size
     return true;
 }
 
-static bool specrt__survey_has(const specrt__survey *v, specrt_pass pass, int32_t size) {
-    bool has = false;
-    for (int32_t i = 0; i < v->n; i++)
-        has = has || (v->sites[i].pass == pass && v->sites[i].size == size);
-    return has;
-}
-
-/* @return the greatest that was added, or was there */
+/* @return the greatest that was added */
 static int32_t specrt__survey_add_all(specrt__survey *v, specrt_pass pass, const int32_t *sizes,
                                       int32_t n, bool held) {
     int32_t last = 0;
-    for (int32_t i = 0; i < n && sizes[i] <= v->meter->most[pass]; i++) {
-        last = sizes[i];
-        if (!specrt__survey_has(v, pass, last)) specrt__survey_add(v, pass, last, held);
-    }
+    for (int32_t i = 0; i < n && sizes[i] <= v->meter->most[pass]; i++)
+        specrt__survey_add(v, pass, last = sizes[i], held);
     return last;
 }
 
@@ -17372,6 +17374,17 @@ static void specrt__survey_add_head(specrt__survey *v) {
     if (most > 0) specrt__survey_add(v, SPECRT_PASS_HEAD, most, false);
 }
 
+/* Blocks of one position and whole ones, then these behind more tokens; of all, lengths in between. */
+static void specrt__survey_add_blocks(specrt__survey *v) {
+    specrt__survey_add(v, SPECRT_PASS_DRAFT, 1, false);
+    if (v->n_block > 1) specrt__survey_add(v, SPECRT_PASS_DRAFT, v->n_block, false);
+    specrt__survey_add(v, SPECRT_PASS_DRAFT, v->n_block + SPECRT__COSTS_READ, false);
+    for (int32_t n = 2; v->all && n < v->n_block; n *= 2)
+        specrt__survey_add(v, SPECRT_PASS_DRAFT, n, false);
+    for (int32_t n = 3; v->all && n < v->n_block; n *= 2)
+        specrt__survey_add(v, SPECRT_PASS_DRAFT, n, true);
+}
+
 static void specrt__survey_fill(specrt__survey *v) {
     static const int32_t nodes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
     static const int32_t other_nodes[] = {5, 7, 9, 14, 20, 28, 40, 54};
@@ -17381,13 +17394,14 @@ static void specrt__survey_fill(specrt__survey *v) {
     int32_t last = specrt__survey_add_all(v, SPECRT_PASS_TARGET, nodes, 11, false);
     int32_t nodes_most = most[0] < SPECRT_TREE_MAX_NODES ? most[0] : SPECRT_TREE_MAX_NODES;
     if (last < nodes_most) specrt__survey_add(v, SPECRT_PASS_TARGET, nodes_most, false);
-    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, drafts, 2, false);
-    if (v->meter->n_block > 0)
-        specrt__survey_add_all(v, SPECRT_PASS_DRAFT, &v->meter->n_block, 1, false);
+    if (v->n_block > 0)
+        specrt__survey_add_blocks(v);
+    else
+        specrt__survey_add_all(v, SPECRT_PASS_DRAFT, drafts, 2, false);
     if (!v->all) return;
     for (int32_t i = 0; i < 8 && other_nodes[i] < nodes_most; i++)
         specrt__survey_add(v, SPECRT_PASS_TARGET, other_nodes[i], true);
-    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, more_drafts, 3, false);
+    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, more_drafts, 3, false); /* of blocks, none */
     specrt__survey_add_all(v, SPECRT_PASS_DRAFT, other_drafts, 2, true);
     specrt__survey_add_head(v);
     last = specrt__survey_add_all(v, SPECRT_PASS_PROMPT, prompts, 3, false);
@@ -17424,7 +17438,7 @@ static double specrt__site_seconds(const specrt__site *s, int32_t time, double *
 
 /* @return the curve of one of a pass's times; NULL: the pass has fewer */
 static specrt_curve *specrt__survey_curve(specrt_costs *c, specrt_pass pass, int32_t time) {
-    static const int32_t first[] = {0, 1, 3, 7, SPECRT__COSTS_CURVES};
+    static const int32_t first[] = {0, 1, 2, 6, SPECRT__COSTS_CURVES};
     const char *name;
     int32_t i = first[pass] + time;
     return i < first[pass + 1] ? specrt__costs_curve(c, i, &name) : NULL;
@@ -17468,7 +17482,7 @@ static void specrt__survey_make_curves(specrt__survey *v) {
     const char *name;
     specrt_curve *curve;
     SPECRT__CLEAR(v->costs, 1);
-    v->costs->n_block = v->meter->n_block;
+    v->costs->n_block = v->n_block;
     for (int32_t k = 0; k < v->n; k++) {
         const specrt__site *s = &v->sites[k];
         if (s->held || s->n == 0) continue;
@@ -17489,8 +17503,7 @@ static void specrt__survey_make_curves(specrt__survey *v) {
 /* --- rounds --- */
 
 static bool specrt__survey_decides(const specrt__survey *v, const specrt__site *s) {
-    if (s->pass == SPECRT_PASS_DRAFT)
-        return s->size == (v->meter->n_block > 0 ? v->meter->n_block : 1);
+    if (s->pass == SPECRT_PASS_DRAFT) return s->size == (v->n_block > 0 ? v->n_block : 1);
     int32_t most = v->meter->most[SPECRT_PASS_TARGET];
     int32_t n = most < SPECRT__MEASURE_VERIFIED ? most : SPECRT__MEASURE_VERIFIED;
     return s->pass == SPECRT_PASS_TARGET && (s->size == 1 || s->size == n);
@@ -17647,7 +17660,7 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, double 
     SPECRT__NEED(meter);
     SPECRT__NEED(out);
     SPECRT__CLEAR(out, 1);
-    if (!meter->pass || meter->most[0] < 1 || meter->most[1] < 1)
+    if (!meter->pass || meter->most[0] < 1 || meter->most[1] == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "costs: meter: expected passes of 1 token or more of target and "
                                 "drafter, found %d and %d",
@@ -17655,6 +17668,7 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, double 
     specrt__survey *v = (specrt__survey *)calloc(1, sizeof *v);
     if (!v) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "costs: out of memory");
     v->meter = meter;
+    v->n_block = meter->most[SPECRT_PASS_DRAFT] < 0 ? -meter->most[SPECRT_PASS_DRAFT] : 0;
     v->seconds = seconds > 0 ? seconds : SPECRT__MEASURE_SECONDS;
     v->all = all != 0;
     specrt_status status = specrt__survey_run(v, out, err);
@@ -17689,8 +17703,7 @@ enum {
     SPECRT__METER_DRIFT = 64,   /* more of them, after which the sequence begins again */
     SPECRT__METER_LIKE = 3,     /* cycles before a pass of the target */
     SPECRT__METER_PROMPT = 256, /* tokens of the longest prompt */
-    SPECRT__METER_DRAFT = 10,   /* tokens that the first pass of a draft reads at most */
-    SPECRT__METER_READ = 8      /* the same before a block */
+    SPECRT__METER_DRAFT = 10    /* tokens that the first pass of a draft reads at most */
 };
 
 typedef struct specrt__meter {
@@ -17871,12 +17884,13 @@ static int specrt__meter_time_first(specrt__meter *m, int32_t n_levels, int32_t 
     return code;
 }
 
+/* Of blocks, what is longer than a whole one is read. */
 static int specrt__meter_time_draft(specrt__meter *m, int32_t n, double *seconds) {
+    int32_t n_levels = n < m->n_block ? n : m->n_block;
     int code = specrt__meter_make_room(m, 2 * (n + SPECRT__METER_LIKE));
     if (code != 0) return code;
-    if (m->n_block == 0) return specrt__meter_time_first(m, 1, n - 1, &seconds[0]);
-    if (n <= m->n_block) code = specrt__meter_time_first(m, n, 1, &seconds[0]);
-    return code == 0 ? specrt__meter_time_first(m, 1, n, &seconds[1]) : code;
+    if (m->n_block == 0) return specrt__meter_time_first(m, 1, n - 1, seconds);
+    return specrt__meter_time_first(m, n_levels, 1 + n - n_levels, seconds);
 }
 
 /* A product after the passes of a cycle. */
@@ -18000,13 +18014,10 @@ SPECRT_API specrt_status specrt_meter_open(const specrt_meter_desc *desc, specrt
     int64_t room = desc->host.n_context > 0 ? desc->host.n_context / 2 : INT32_MAX;
     if (room < 1) room = 1;
     out->pass = specrt__meter_pass;
-    out->n_block = m->n_block;
     out->most[SPECRT_PASS_TARGET] = specrt__meter_least(desc->tree.num_draft_tokens, room);
-    out->most[SPECRT_PASS_DRAFT] =
-        specrt__meter_least(out->n_block == 0                   ? SPECRT__METER_DRAFT
-                            : out->n_block > SPECRT__METER_READ ? out->n_block
-                                                                : SPECRT__METER_READ,
-                            (room + 1) / 2);
+    out->most[SPECRT_PASS_DRAFT] = m->n_block > 0
+                                       ? -specrt__meter_least(m->n_block, (room + 1) / 2)
+                                       : specrt__meter_least(SPECRT__METER_DRAFT, (room + 1) / 2);
     out->most[SPECRT_PASS_HEAD] =
         desc->head ? specrt__meter_least(desc->rows.n_rows, INT32_MAX) : 0;
     out->most[SPECRT_PASS_PROMPT] = specrt__meter_least(SPECRT__METER_PROMPT, room);
@@ -18057,7 +18068,6 @@ static double specrt__clock_target_at(const specrt_clock *c, int32_t n) {
  * has its levels in one pass. */
 static double specrt__clock_passes_at(const specrt_clock *c, int32_t n_slots, int32_t n,
                                       int32_t n_read) {
-    if (c->costs.n_block > 0) n *= n_slots;
     return specrt__costs_draft(&c->costs, n_read, n, n_slots * c->tree.topk) *
            exp(c->slow + c->draft);
 }
@@ -18117,6 +18127,7 @@ SPECRT_API specrt_status specrt_clock_auto(const specrt_clock *clock, int32_t ke
                                            specrt_auto **out, specrt_error *err) {
     double cycles[SPECRT_TREE_MAX_STEPS + 1], sunk[SPECRT_TREE_MAX_STEPS + 1], read;
     specrt_auto_desc desc;
+    const double *spent;
     SPECRT__NEED(clock);
     SPECRT__NEED(out);
     specrt_clock_table(clock, 1, cycles, &read);
@@ -18126,8 +18137,10 @@ SPECRT_API specrt_status specrt_clock_auto(const specrt_clock *clock, int32_t ke
     desc.costs = cycles;
     desc.read = read;
     desc.keeps_chains = keeps_chains && clock->tree.topk == 1;
-    desc.sunk = specrt__clock_sunk(clock, sunk);
-    return specrt_auto_create(&desc, NULL, out, err);
+    SPECRT__TRY(specrt_auto_create(&desc, NULL, out, err));
+    spent = specrt__clock_sunk(clock, sunk);
+    return spent ? specrt_auto_set_sunk(*out, spent, err)
+                 : SPECRT_STATUS_OK; /* fits: of the costs */
 }
 
 /* ---- learning -------------------------------------------------------------------------------- */
@@ -18159,7 +18172,7 @@ static void specrt__clock_move_target(specrt_clock *c, const specrt_clock_cycle 
 static void specrt__clock_see_draft(specrt_clock *c, const specrt_clock_cycle *y) {
     double weight = specrt__clock_weight_of(c->since_draft);
     double off = specrt__clock_off_by(y->target_seconds, specrt__clock_target_at(c, y->n_tokens));
-    int32_t n_levels = y->n_block > 0 ? y->n_block : y->n_passes;
+    int32_t n_levels = c->costs.n_block > 0 ? y->n_block : y->n_passes;
     double passes = specrt__clock_passes_at(c, y->n_slots, n_levels, y->n_read);
     specrt__clock_move_target(c, y, weight * off);
     if (y->n_read <= SPECRT_TREE_MAX_NODES) /* not a whole prompt */
@@ -18303,9 +18316,9 @@ static int specrt__clock_time_commit(void *user, const specrt_draft *draft,
     t->n_unread = specrt__clock_unread_after(t, verdict->n - 1);
     if (t->began > 0 && specrt_clock_see(&t->clock, &t->cycle)) specrt_auto_skip(t->auto_draft);
     specrt_clock_table(&t->clock, 1, cycles, &read);
-    if (t->auto_draft)
-        (void)specrt__auto_set(t->auto_draft, cycles, read, specrt__clock_sunk(&t->clock, sunk),
-                               NULL);
+    const double *spent = specrt__clock_sunk(&t->clock, sunk);
+    specrt_status status = specrt_auto_set_costs(t->auto_draft, cycles, read, NULL);
+    if (status == SPECRT_STATUS_OK && spent) (void)specrt_auto_set_sunk(t->auto_draft, spent, NULL);
     t->began = now;
     memset(&t->cycle, 0, sizeof t->cycle);
     return code;

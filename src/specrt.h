@@ -555,14 +555,14 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 typedef struct specrt_auto_desc {
     int32_t num_steps; /* most levels of a draft, 1 to SPECRT_TREE_MAX_STEPS */
     int32_t n_lists;   /* 1 to SPECRT_AUTO_MAX_LISTS; each list contains those before it */
-    /* i32 [n_lists] leading rows of `static`, ascending, copied, for sessions; NULL: the whole policy */
+    /* i32 [n_lists] leading rows of `static` in each list, ascending, copied. NULL: one list, the whole
+     * policy. Only sessions read it */
     const int32_t *rows;
     /* f64 [n_lists, num_steps + 1] cost of a cycle by list and levels, in any one unit, copied: the drafter's
      * passes, the head's products, the target's pass. Column 0: a plain pass of the target */
     const double *costs;
     double read; /* cost per token, after the first, that the drafter reads before its first pass */
     int32_t keeps_chains; /* 1: the drafter need not read an accepted chain again; else 0 */
-    const double *sunk;   /* as costs: a block's pass, spent if a draft ends in it; NULL: none */
 } specrt_auto_desc;
 
 typedef struct specrt_auto specrt_auto; /* the state of draft lengths: one sequence at a time */

@@ -1,4 +1,5 @@
 /* auto.c : see auto.h. */
+#include "specrt_block.h"
 #include "specrt_tools.h"
 #include "engine/infer/auto.h"
 
@@ -67,8 +68,8 @@ specrt_status auto_costs_fit(const specrt_costs *costs, int32_t n_block, const c
 }
 
 double auto_read(const specrt_costs *c) {
-    const specrt_curve *by = c->n_block > 0 ? &c->draft_read : &c->draft;
-    double more = (specrt_curve_at(by, 8) - specrt_curve_at(by, 1)) / 7;
+    int32_t n = c->n_block > 0 ? c->n_block : 1;
+    double more = (specrt_curve_at(&c->draft, n + 7) - specrt_curve_at(&c->draft, n)) / 7;
     return more > 0 ? more : 0;
 }
 
@@ -118,9 +119,9 @@ specrt_status auto_open(const auto_desc *d, specrt_auto **out, specrt_error *err
                                    .rows = d->lists,
                                    .costs = cycles,
                                    .read = read,
-                                   .sunk = sunk,
                                    .keeps_chains = d->costs->keeps_chains && d->tree->topk == 1};
-    return specrt_auto_create(&desc, NULL, out, err);
+    TRY(specrt_auto_create(&desc, NULL, out, err));
+    return specrt_auto_set_sunk(*out, sunk, err); /* fits: parts of the costs */
 }
 
 /* ---- lists ---- */

@@ -55,7 +55,7 @@ typedef struct auto_desc {
     int32_t n_lists;
 } auto_desc;
 
-/* auto_table() : costs, sunk and read of specrt_auto_desc.
+/* auto_table() : costs and read of specrt_auto_desc, and what specrt_auto_set_sunk() takes.
  *   cycles : f64 [n_lists, num_steps + 1], written
  *   sunk : as cycles; zeros where the drafter has no blocks
  * @return read */

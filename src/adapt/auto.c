@@ -16,6 +16,7 @@
  * here) and at least 1 here, so a rate of at most 33 tokens by cost is below 2^38. The greatest product is
  * that of a prompt and what reading a token of it costs, 2^24 2^36. _gains() multiplies a rate by a cost
  * only where the cost is below 32 tokens, 2^21 here. */
+#include "specrt_block.h"
 #include "adapt/auto.h"
 #include "core/base.h"
 
@@ -333,17 +334,16 @@ static specrt_status specrt__auto_take_costs(specrt_auto *a, const specrt_auto_d
             if (!specrt__auto_passes(n ? cost : plain, plain, out) || *out == 0)
                 return specrt__auto_refuse("costs", "above 0, at most a million plain passes", cost,
                                            err);
-            double spent = d->sunk ? d->sunk[list * (d->num_steps + 1) + n] : 0;
-            if (d->sunk &&
-                (spent > (n ? cost : 0) || !specrt__auto_passes(spent, plain, &a->sunk[list][n])))
-                return specrt__auto_refuse("sunk", "0 to the cost, 0 without a draft", spent, err);
         }
+    a->plain = plain;
     if (specrt__auto_passes(d->read, plain, &a->read)) return SPECRT_STATUS_OK;
     return specrt__auto_refuse("read", "0 to a million plain passes", d->read, err);
 }
 
-SPECRT__INTERNAL specrt_status specrt__auto_set(specrt_auto *a, const double *costs, double read,
-                                                const double *sunk, specrt_error *err) {
+SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *costs, double read,
+                                               specrt_error *err) {
+    SPECRT__NEED(a);
+    SPECRT__NEED(costs);
     specrt_auto was = *a;
     specrt_auto_desc desc;
     SPECRT__CLEAR(&desc, 1);
@@ -351,17 +351,25 @@ SPECRT__INTERNAL specrt_status specrt__auto_set(specrt_auto *a, const double *co
     desc.n_lists = a->n_lists;
     desc.costs = costs;
     desc.read = read;
-    desc.sunk = sunk;
     specrt_status status = specrt__auto_take_costs(a, &desc, err);
     if (status != SPECRT_STATUS_OK) *a = was;
     return status;
 }
 
-SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *costs, double read,
-                                               specrt_error *err) {
+SPECRT_API specrt_status specrt_auto_set_sunk(specrt_auto *a, const double *sunk,
+                                              specrt_error *err) {
     SPECRT__NEED(a);
-    SPECRT__NEED(costs);
-    return specrt__auto_set(a, costs, read, NULL, err);
+    SPECRT__NEED(sunk);
+    specrt_auto was = *a;
+    for (int32_t list = 0; list < a->n_lists; list++)
+        for (int32_t n = 0; n <= a->num_steps; n++) {
+            double spent = *sunk++;
+            int64_t *out = &a->sunk[list][n], most = n ? a->costs[list][n] : 0;
+            if (specrt__auto_passes(spent, a->plain, out) && *out <= most) continue;
+            *a = was;
+            return specrt__auto_refuse("sunk", "0 to the cost, 0 without a draft", spent, err);
+        }
+    return SPECRT_STATUS_OK;
 }
 
 SPECRT_API void specrt_auto_skip(specrt_auto *a) {

@@ -25,6 +25,7 @@ struct specrt_auto {
     int64_t costs[SPECRT_AUTO_MAX_LISTS][SPECRT_TREE_MAX_STEPS + 1];
     int64_t sunk[SPECRT_AUTO_MAX_LISTS]
                 [SPECRT_TREE_MAX_STEPS + 1]; /* of costs, by a block's pass */
+    double plain;                            /* a plain pass, in the unit of the costs */
     int64_t read;
     bool keeps_chains;
     specrt__auto_tally
@@ -57,12 +58,6 @@ static inline void specrt__auto_weigh(specrt__auto_tally *t, int64_t weight, int
 static inline void specrt__auto_count(specrt__auto_tally *t, bool hit) {
     specrt__auto_weigh(t, SPECRT__AUTO_ONE, hit ? SPECRT__AUTO_ONE : 0);
 }
-
-/* --- costs --- */
-
-/* specrt_auto_set_costs(), and the part of costs that blocks take; NULL: it stays. */
-SPECRT__INTERNAL specrt_status specrt__auto_set(specrt_auto *a, const double *costs, double read,
-                                                const double *sunk, specrt_error *err);
 
 /* --- within a draft --- */
 

@@ -38,7 +38,6 @@ static double specrt__clock_target_at(const specrt_clock *c, int32_t n) {
  * has its levels in one pass. */
 static double specrt__clock_passes_at(const specrt_clock *c, int32_t n_slots, int32_t n,
                                       int32_t n_read) {
-    if (c->costs.n_block > 0) n *= n_slots;
     return specrt__costs_draft(&c->costs, n_read, n, n_slots * c->tree.topk) *
            exp(c->slow + c->draft);
 }
@@ -98,6 +97,7 @@ SPECRT_API specrt_status specrt_clock_auto(const specrt_clock *clock, int32_t ke
                                            specrt_auto **out, specrt_error *err) {
     double cycles[SPECRT_TREE_MAX_STEPS + 1], sunk[SPECRT_TREE_MAX_STEPS + 1], read;
     specrt_auto_desc desc;
+    const double *spent;
     SPECRT__NEED(clock);
     SPECRT__NEED(out);
     specrt_clock_table(clock, 1, cycles, &read);
@@ -107,8 +107,10 @@ SPECRT_API specrt_status specrt_clock_auto(const specrt_clock *clock, int32_t ke
     desc.costs = cycles;
     desc.read = read;
     desc.keeps_chains = keeps_chains && clock->tree.topk == 1;
-    desc.sunk = specrt__clock_sunk(clock, sunk);
-    return specrt_auto_create(&desc, NULL, out, err);
+    SPECRT__TRY(specrt_auto_create(&desc, NULL, out, err));
+    spent = specrt__clock_sunk(clock, sunk);
+    return spent ? specrt_auto_set_sunk(*out, spent, err)
+                 : SPECRT_STATUS_OK; /* fits: of the costs */
 }
 
 /* ---- learning -------------------------------------------------------------------------------- */
@@ -140,7 +142,7 @@ static void specrt__clock_move_target(specrt_clock *c, const specrt_clock_cycle 
 static void specrt__clock_see_draft(specrt_clock *c, const specrt_clock_cycle *y) {
     double weight = specrt__clock_weight_of(c->since_draft);
     double off = specrt__clock_off_by(y->target_seconds, specrt__clock_target_at(c, y->n_tokens));
-    int32_t n_levels = y->n_block > 0 ? y->n_block : y->n_passes;
+    int32_t n_levels = c->costs.n_block > 0 ? y->n_block : y->n_passes;
     double passes = specrt__clock_passes_at(c, y->n_slots, n_levels, y->n_read);
     specrt__clock_move_target(c, y, weight * off);
     if (y->n_read <= SPECRT_TREE_MAX_NODES) /* not a whole prompt */
@@ -284,9 +286,9 @@ static int specrt__clock_time_commit(void *user, const specrt_draft *draft,
     t->n_unread = specrt__clock_unread_after(t, verdict->n - 1);
     if (t->began > 0 && specrt_clock_see(&t->clock, &t->cycle)) specrt_auto_skip(t->auto_draft);
     specrt_clock_table(&t->clock, 1, cycles, &read);
-    if (t->auto_draft)
-        (void)specrt__auto_set(t->auto_draft, cycles, read, specrt__clock_sunk(&t->clock, sunk),
-                               NULL);
+    const double *spent = specrt__clock_sunk(&t->clock, sunk);
+    specrt_status status = specrt_auto_set_costs(t->auto_draft, cycles, read, NULL);
+    if (status == SPECRT_STATUS_OK && spent) (void)specrt_auto_set_sunk(t->auto_draft, spent, NULL);
     t->began = now;
     memset(&t->cycle, 0, sizeof t->cycle);
     return code;

@@ -86,9 +86,10 @@ SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n)
 }
 
 SPECRT__INTERNAL double specrt__costs_read_token(const specrt_costs *c) {
-    const specrt_curve *by = c->n_block > 0 ? &c->draft_read : &c->draft;
-    double more = (specrt_curve_at(by, 8) - specrt_curve_at(by, 1)) / 7;
-    return more > 0 ? more : 0;
+    int32_t n = c->n_block > 0 ? c->n_block : 1;
+    double more =
+        specrt_curve_at(&c->draft, n + SPECRT__COSTS_READ) - specrt_curve_at(&c->draft, n);
+    return more > 0 ? more / SPECRT__COSTS_READ : 0;
 }
 
 SPECRT__INTERNAL double specrt__costs_draft(const specrt_costs *c, double n_read, int32_t n,
@@ -100,12 +101,11 @@ SPECRT__INTERNAL double specrt__costs_draft(const specrt_costs *c, double n_read
 
 /* In the order of passes and their times. */
 SPECRT__INTERNAL specrt_curve *specrt__costs_curve(specrt_costs *c, int32_t i, const char **name) {
-    static const char *const names[] = {"target",       "draft",     "draft_read", "first",
-                                        "next 1",       "next 4",    "next 10",    "prompt",
-                                        "draft_prompt", "prompt_all"};
-    specrt_curve *const curves[] = {
-        &c->target,       &c->draft,        &c->draft_read, &c->head_first,   &c->head_next[0],
-        &c->head_next[1], &c->head_next[2], &c->prompt,     &c->draft_prompt, &c->prompt_all};
+    static const char *const names[] = {"target",  "draft",  "first",        "next 1",    "next 4",
+                                        "next 10", "prompt", "draft_prompt", "prompt_all"};
+    specrt_curve *const curves[] = {&c->target,       &c->draft,        &c->head_first,
+                                    &c->head_next[0], &c->head_next[1], &c->head_next[2],
+                                    &c->prompt,       &c->draft_prompt, &c->prompt_all};
     if (i >= SPECRT__COSTS_CURVES) return NULL;
     *name = names[i];
     return curves[i];

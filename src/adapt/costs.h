@@ -5,7 +5,7 @@
 #include "specrt_adapt.h"
 #include "core/base.h"
 
-enum { SPECRT__COSTS_CURVES = 10 };
+enum { SPECRT__COSTS_CURVES = 9, SPECRT__COSTS_READ = 7 /* tokens that reading is told by */ };
 
 /* A curve, and the name of its lines in a file, static: in the order of specrt_pass and of the times of each.
  * @return NULL: there are fewer */

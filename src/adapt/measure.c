@@ -36,6 +36,7 @@ typedef struct specrt__survey {
     specrt_costs *costs;
     double began, seconds;
     bool all;
+    int32_t n_block; /* of the meter's drafts; 0: they are token by token */
     int32_t n, n_errors;
     specrt__site sites[SPECRT__MEASURE_SITES];
     double errors[SPECRT__MEASURE_SITES * SPECRT_PASS_TIMES];
@@ -53,21 +54,12 @@ static bool specrt__survey_add(specrt__survey *v, specrt_pass pass, int64_t size
     return true;
 }
 
-static bool specrt__survey_has(const specrt__survey *v, specrt_pass pass, int32_t size) {
-    bool has = false;
-    for (int32_t i = 0; i < v->n; i++)
-        has = has || (v->sites[i].pass == pass && v->sites[i].size == size);
-    return has;
-}
-
-/* @return the greatest that was added, or was there */
+/* @return the greatest that was added */
 static int32_t specrt__survey_add_all(specrt__survey *v, specrt_pass pass, const int32_t *sizes,
                                       int32_t n, bool held) {
     int32_t last = 0;
-    for (int32_t i = 0; i < n && sizes[i] <= v->meter->most[pass]; i++) {
-        last = sizes[i];
-        if (!specrt__survey_has(v, pass, last)) specrt__survey_add(v, pass, last, held);
-    }
+    for (int32_t i = 0; i < n && sizes[i] <= v->meter->most[pass]; i++)
+        specrt__survey_add(v, pass, last = sizes[i], held);
     return last;
 }
 
@@ -83,6 +75,17 @@ static void specrt__survey_add_head(specrt__survey *v) {
     if (most > 0) specrt__survey_add(v, SPECRT_PASS_HEAD, most, false);
 }
 
+/* Blocks of one position and whole ones, then these behind more tokens; of all, lengths in between. */
+static void specrt__survey_add_blocks(specrt__survey *v) {
+    specrt__survey_add(v, SPECRT_PASS_DRAFT, 1, false);
+    if (v->n_block > 1) specrt__survey_add(v, SPECRT_PASS_DRAFT, v->n_block, false);
+    specrt__survey_add(v, SPECRT_PASS_DRAFT, v->n_block + SPECRT__COSTS_READ, false);
+    for (int32_t n = 2; v->all && n < v->n_block; n *= 2)
+        specrt__survey_add(v, SPECRT_PASS_DRAFT, n, false);
+    for (int32_t n = 3; v->all && n < v->n_block; n *= 2)
+        specrt__survey_add(v, SPECRT_PASS_DRAFT, n, true);
+}
+
 static void specrt__survey_fill(specrt__survey *v) {
     static const int32_t nodes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
     static const int32_t other_nodes[] = {5, 7, 9, 14, 20, 28, 40, 54};
@@ -92,13 +95,14 @@ static void specrt__survey_fill(specrt__survey *v) {
     int32_t last = specrt__survey_add_all(v, SPECRT_PASS_TARGET, nodes, 11, false);
     int32_t nodes_most = most[0] < SPECRT_TREE_MAX_NODES ? most[0] : SPECRT_TREE_MAX_NODES;
     if (last < nodes_most) specrt__survey_add(v, SPECRT_PASS_TARGET, nodes_most, false);
-    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, drafts, 2, false);
-    if (v->meter->n_block > 0)
-        specrt__survey_add_all(v, SPECRT_PASS_DRAFT, &v->meter->n_block, 1, false);
+    if (v->n_block > 0)
+        specrt__survey_add_blocks(v);
+    else
+        specrt__survey_add_all(v, SPECRT_PASS_DRAFT, drafts, 2, false);
     if (!v->all) return;
     for (int32_t i = 0; i < 8 && other_nodes[i] < nodes_most; i++)
         specrt__survey_add(v, SPECRT_PASS_TARGET, other_nodes[i], true);
-    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, more_drafts, 3, false);
+    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, more_drafts, 3, false); /* of blocks, none */
     specrt__survey_add_all(v, SPECRT_PASS_DRAFT, other_drafts, 2, true);
     specrt__survey_add_head(v);
     last = specrt__survey_add_all(v, SPECRT_PASS_PROMPT, prompts, 3, false);
@@ -135,7 +139,7 @@ static double specrt__site_seconds(const specrt__site *s, int32_t time, double *
 
 /* @return the curve of one of a pass's times; NULL: the pass has fewer */
 static specrt_curve *specrt__survey_curve(specrt_costs *c, specrt_pass pass, int32_t time) {
-    static const int32_t first[] = {0, 1, 3, 7, SPECRT__COSTS_CURVES};
+    static const int32_t first[] = {0, 1, 2, 6, SPECRT__COSTS_CURVES};
     const char *name;
     int32_t i = first[pass] + time;
     return i < first[pass + 1] ? specrt__costs_curve(c, i, &name) : NULL;
@@ -179,7 +183,7 @@ static void specrt__survey_make_curves(specrt__survey *v) {
     const char *name;
     specrt_curve *curve;
     SPECRT__CLEAR(v->costs, 1);
-    v->costs->n_block = v->meter->n_block;
+    v->costs->n_block = v->n_block;
     for (int32_t k = 0; k < v->n; k++) {
         const specrt__site *s = &v->sites[k];
         if (s->held || s->n == 0) continue;
@@ -200,8 +204,7 @@ static void specrt__survey_make_curves(specrt__survey *v) {
 /* --- rounds --- */
 
 static bool specrt__survey_decides(const specrt__survey *v, const specrt__site *s) {
-    if (s->pass == SPECRT_PASS_DRAFT)
-        return s->size == (v->meter->n_block > 0 ? v->meter->n_block : 1);
+    if (s->pass == SPECRT_PASS_DRAFT) return s->size == (v->n_block > 0 ? v->n_block : 1);
     int32_t most = v->meter->most[SPECRT_PASS_TARGET];
     int32_t n = most < SPECRT__MEASURE_VERIFIED ? most : SPECRT__MEASURE_VERIFIED;
     return s->pass == SPECRT_PASS_TARGET && (s->size == 1 || s->size == n);
@@ -358,7 +361,7 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, double 
     SPECRT__NEED(meter);
     SPECRT__NEED(out);
     SPECRT__CLEAR(out, 1);
-    if (!meter->pass || meter->most[0] < 1 || meter->most[1] < 1)
+    if (!meter->pass || meter->most[0] < 1 || meter->most[1] == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "costs: meter: expected passes of 1 token or more of target and "
                                 "drafter, found %d and %d",
@@ -366,6 +369,7 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, double 
     specrt__survey *v = (specrt__survey *)calloc(1, sizeof *v);
     if (!v) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "costs: out of memory");
     v->meter = meter;
+    v->n_block = meter->most[SPECRT_PASS_DRAFT] < 0 ? -meter->most[SPECRT_PASS_DRAFT] : 0;
     v->seconds = seconds > 0 ? seconds : SPECRT__MEASURE_SECONDS;
     v->all = all != 0;
     specrt_status status = specrt__survey_run(v, out, err);

@@ -10,8 +10,7 @@ enum {
     SPECRT__METER_DRIFT = 64,   /* more of them, after which the sequence begins again */
     SPECRT__METER_LIKE = 3,     /* cycles before a pass of the target */
     SPECRT__METER_PROMPT = 256, /* tokens of the longest prompt */
-    SPECRT__METER_DRAFT = 10,   /* tokens that the first pass of a draft reads at most */
-    SPECRT__METER_READ = 8      /* the same before a block */
+    SPECRT__METER_DRAFT = 10    /* tokens that the first pass of a draft reads at most */
 };
 
 typedef struct specrt__meter {
@@ -192,12 +191,13 @@ static int specrt__meter_time_first(specrt__meter *m, int32_t n_levels, int32_t 
     return code;
 }
 
+/* Of blocks, what is longer than a whole one is read. */
 static int specrt__meter_time_draft(specrt__meter *m, int32_t n, double *seconds) {
+    int32_t n_levels = n < m->n_block ? n : m->n_block;
     int code = specrt__meter_make_room(m, 2 * (n + SPECRT__METER_LIKE));
     if (code != 0) return code;
-    if (m->n_block == 0) return specrt__meter_time_first(m, 1, n - 1, &seconds[0]);
-    if (n <= m->n_block) code = specrt__meter_time_first(m, n, 1, &seconds[0]);
-    return code == 0 ? specrt__meter_time_first(m, 1, n, &seconds[1]) : code;
+    if (m->n_block == 0) return specrt__meter_time_first(m, 1, n - 1, seconds);
+    return specrt__meter_time_first(m, n_levels, 1 + n - n_levels, seconds);
 }
 
 /* A product after the passes of a cycle. */
@@ -321,13 +321,10 @@ SPECRT_API specrt_status specrt_meter_open(const specrt_meter_desc *desc, specrt
     int64_t room = desc->host.n_context > 0 ? desc->host.n_context / 2 : INT32_MAX;
     if (room < 1) room = 1;
     out->pass = specrt__meter_pass;
-    out->n_block = m->n_block;
     out->most[SPECRT_PASS_TARGET] = specrt__meter_least(desc->tree.num_draft_tokens, room);
-    out->most[SPECRT_PASS_DRAFT] =
-        specrt__meter_least(out->n_block == 0                   ? SPECRT__METER_DRAFT
-                            : out->n_block > SPECRT__METER_READ ? out->n_block
-                                                                : SPECRT__METER_READ,
-                            (room + 1) / 2);
+    out->most[SPECRT_PASS_DRAFT] = m->n_block > 0
+                                       ? -specrt__meter_least(m->n_block, (room + 1) / 2)
+                                       : specrt__meter_least(SPECRT__METER_DRAFT, (room + 1) / 2);
     out->most[SPECRT_PASS_HEAD] =
         desc->head ? specrt__meter_least(desc->rows.n_rows, INT32_MAX) : 0;
     out->most[SPECRT_PASS_PROMPT] = specrt__meter_least(SPECRT__METER_PROMPT, room);

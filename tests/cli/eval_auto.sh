@@ -76,7 +76,7 @@ same plain ../out
 ! grep "drafting off" ../err || fail "expected an answer with drafts"
 {
     grep -v "^draft" lines
-    printf '%s\n' "draft 1 2e-4" "draft 7 3e-4" "draft_read 1 2e-4" "draft_read 8 4e-4" "block 7"
+    printf '%s\n' "draft 1 2e-4" "draft 7 3e-4" "draft 14 4e-4" "block 7"
 } | sealed block.costs
 accepts specrt-eval compare "${block[@]}" --costs block.costs --policy auto+full,auto \
     --prompts "$prompts/qa.jsonl" --limit 2 --max-tokens 24 --num-steps 7 -q

@@ -95,7 +95,8 @@ static void test_block_table(void) {
     set_line(&costs.head_next[1], 0, 1.6); /* 0.2 for each of three more positions */
     set_line(&costs.head_next[2], 0, 2.2); /* 0.1 for each of six more */
     set_line(&costs.draft, 7, 3);
-    set_line(&costs.draft_read, 9, 2);
+    specrt_curve_add(&costs.draft, STEPS, 7 + 3 * STEPS); /* then what it reads */
+    costs.draft.sizes[2] = STEPS + 7, costs.draft.seconds[2] = 7 + 3 * STEPS + 7 * 2;
     set_line(&costs.target, 1000, 13);
     const auto_desc desc = {&costs, &tree, rows, rows, 2};
     CHECK_NEAR(auto_table(&desc, cycles, sunk), 2, 1e-9);

@@ -193,8 +193,7 @@ static void test_untried(void) {
     d.heads[0].seconds = 0.0001 + 0.0201 * cycle / 3;
     CHECK_STR(specrt_advise_untried(&d, &drafts), "microspec");
     cycle -= 2 * specrt_curve_at(&d.draft, 1); /* a block is one pass */
-    specrt_curve_add(&d.draft, 3, specrt_curve_at(&d.draft, 1));
-    d.draft.seconds[1] = d.draft.seconds[2] = d.draft.seconds[0];
+    for (int i = 1; i < d.draft.n; i++) d.draft.seconds[i] = d.draft.seconds[0];
     d.n_block = COSTS_STEPS;
     d.heads[0].seconds = 0.0001 + 0.0199 * cycle / 3;
     CHECK_STR(specrt_advise_untried(&d, &drafts), "full");

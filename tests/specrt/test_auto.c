@@ -1,6 +1,7 @@
 /* test_auto.c : the chooser against a search of all choices in double precision, the account of the guard
  * cycle by cycle, and texts that change. */
 #include "specrt.h"
+#include "specrt_block.h"
 #include "adapt/auto.h"
 #include "fixture.h"
 #include "test.h"
@@ -377,18 +378,14 @@ static void test_bad_new_costs(void) {
 
 /* --- blocks --- */
 
-/* One pass of 2 plain passes, whatever it drafts, then 0.1 a level. */
-static specrt_auto *make_block(double sunk_last) {
+/* A pass of 2 plain passes, whatever it drafts, then 0.1 a level. */
+static specrt_auto *make_block(void) {
     double costs[STEPS + 1] = {1}, sunk[STEPS + 1] = {0};
-    specrt_auto *a = NULL;
-    specrt_error err;
+    specrt_auto *a;
     for (int n = 1; n <= STEPS; n++) sunk[n] = 2, costs[n] = 3 + 0.1 * n;
-    sunk[STEPS] = sunk_last;
-    const specrt_auto_desc desc = {
-        .num_steps = STEPS, .n_lists = 1, .costs = costs, .read = 0.25, .sunk = sunk};
-    specrt_status status = specrt_auto_create(&desc, NULL, &a, &err);
-    CHECK_INT(status, sunk_last == 2 ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_ARG);
-    if (!a) CHECK_HAS(err.msg, "auto: sunk: expected 0 to the cost, 0 without a draft, found ");
+    const specrt_auto_desc desc = {.num_steps = STEPS, .n_lists = 1, .costs = costs, .read = 0.25};
+    REQUIRE(!specrt_auto_create(&desc, NULL, &a, NULL));
+    REQUIRE(!specrt_auto_set_sunk(a, sunk, NULL));
     return a;
 }
 
@@ -398,9 +395,10 @@ static void test_block_is_sunk(void) {
     const double costs[STEPS + 1] = {1, 3.1, 5.2, 7.3, 9.4, 11.5, 13.6},
                                sunk[STEPS + 1] = {0, 2, 4, 6, 8, 10, 12};
     for (int is_block = 0; is_block < 2; is_block++) {
-        specrt_auto *a = make_block(2);
+        specrt_auto *a = make_block();
         specrt_auto_choice choice;
-        REQUIRE(!specrt__auto_set(a, costs, 0, sunk, NULL));
+        REQUIRE(!specrt_auto_set_costs(a, costs, 0, NULL));
+        REQUIRE(!specrt_auto_set_sunk(a, sunk, NULL));
         specrt_auto_choose(a, &choice);
         a->choice.num_steps = STEPS; /* as if drafts were faster */
         a->probes = false;
@@ -421,9 +419,10 @@ static void test_block_is_charged(void) {
     for (int n = 1; n <= STEPS; n++) sunk[n] = n == STEPS ? 3 : 2, costs[n] = 3 + 0.1 * n;
     costs[STEPS] += 1;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        specrt_auto *a = make_block(2);
+        specrt_auto *a = make_block();
         specrt_auto_stats stats;
-        REQUIRE(!specrt__auto_set(a, costs, 0.25, sunk, NULL));
+        REQUIRE(!specrt_auto_set_costs(a, costs, 0.25, NULL));
+        REQUIRE(!specrt_auto_set_sunk(a, sunk, NULL));
         int32_t unread = a->n_unread;
         specrt__auto_block(a, cases[i].n_block);
         const specrt_auto_cycle cycle = {.n_passes = cases[i].n_passes};
@@ -434,7 +433,23 @@ static void test_block_is_charged(void) {
         CHECK_INT(a->n_block, 0); /* the next cycle has a block of its own */
         specrt_auto_close(a);
     }
-    CHECK(!make_block(-1) && !make_block(99) && !make_block(NAN));
+}
+
+/* What is no part of the costs is refused, and changes nothing. */
+static void test_bad_sunk(void) {
+    static const double bad[] = {-1, 99, NAN, INFINITY, 3.61};
+    specrt_auto *a = make_block();
+    const specrt_auto was = *a;
+    specrt_error err;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const double sunk[STEPS + 1] = {0, 1, 1, 1, 1, 1, bad[i]};
+        CHECK_INT(specrt_auto_set_sunk(a, sunk, &err), SPECRT_STATUS_BAD_ARG);
+        CHECK_HAS(err.msg, "auto: sunk: expected 0 to the cost, 0 without a draft, found ");
+        CHECK(memcmp(a, &was, sizeof was) == 0);
+    }
+    const double plain[STEPS + 1] = {0.5, 1, 1, 1, 1, 1, 1};
+    CHECK_INT(specrt_auto_set_sunk(a, plain, &err), SPECRT_STATUS_BAD_ARG);
+    specrt_auto_close(a);
 }
 
 /* One plain cycle where drafts would be faster, then drafts again. */
@@ -648,6 +663,7 @@ static const test_case cases[] = {
     {"bad_new_costs", "one that is none changes nothing", test_bad_new_costs},
     {"skip", "one plain cycle, asked for", test_skip},
     {"block_sunk", "a block that was computed costs no more", test_block_is_sunk},
+    {"bad_sunk", "what is no part of the costs", test_bad_sunk},
     {"block_charged", "a draft that ends inside its block", test_block_is_charged},
     {"repeats", "the same cycles give the same choices", test_repeats},
     {"refusals", "tables that are no costs, cycles that are none", test_refusals},

@@ -256,8 +256,7 @@ static void drives_a_host(void) {
 /* With `auto`, a host is asked for the positions that were chosen, and a draft ends inside its block where
  * more tokens are not worth their nodes. Tokens stay the target's. */
 static void asks_for_what_auto_chose(void) {
-    const specrt_auto_desc desc = {
-        .num_steps = BLOCK, .n_lists = 1, .costs = auto_costs, .sunk = auto_sunk};
+    const specrt_auto_desc desc = {.num_steps = BLOCK, .n_lists = 1, .costs = auto_costs};
     const int32_t prompt[] = {1, 2};
     const specrt_request request = {.max_tokens = LENGTH - 4};
     specrt_session_params params = {
@@ -266,6 +265,7 @@ static void asks_for_what_auto_chose(void) {
     specrt_generation generation = {0};
     world w;
     REQUIRE(!specrt_auto_create(&desc, NULL, &params.auto_draft, NULL));
+    REQUIRE(!specrt_auto_set_sunk(params.auto_draft, auto_sunk, NULL));
     tiny_open(&w, "full", &params);
     tiny_host h = {.s = w.s};
     const specrt_host host = {.user = &h,

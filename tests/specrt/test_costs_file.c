@@ -21,7 +21,6 @@ static specrt_costs kept_costs(void) {
     specrt_curve_add(&c.prompt, 64, 0.5);
     specrt_curve_add(&c.prompt_all, 64, 0.75);
     specrt_curve_add(&c.head_next[0], INT32_MAX, 1.0 / 3);
-    specrt_curve_add(&c.draft_read, 8, 0.0625);
     c.n_block = 7;
     c.keeps_chains = 1;
     c.policy_rows = 697;
@@ -43,10 +42,10 @@ static bool same_costs(const specrt_costs *a, const specrt_costs *b) {
                 same_curve(&a->head_first, &b->head_first) && same_curve(&a->prompt, &b->prompt) &&
                 same_curve(&a->prompt_all, &b->prompt_all) &&
                 same_curve(&a->draft_prompt, &b->draft_prompt) && a->n_heads == b->n_heads &&
-                same_curve(&a->draft_read, &b->draft_read) && a->n_block == b->n_block &&
-                strcmp(a->machine, b->machine) == 0 && strcmp(a->key, b->key) == 0 &&
-                strcmp(a->policy, b->policy) == 0 && a->policy_rows == b->policy_rows &&
-                a->keeps_chains == b->keeps_chains && a->error == b->error && a->worst == b->worst;
+                a->n_block == b->n_block && strcmp(a->machine, b->machine) == 0 &&
+                strcmp(a->key, b->key) == 0 && strcmp(a->policy, b->policy) == 0 &&
+                a->policy_rows == b->policy_rows && a->keeps_chains == b->keeps_chains &&
+                a->error == b->error && a->worst == b->worst;
     for (int i = 0; i < SPECRT_COSTS_WIDTHS; i++)
         same = same && same_curve(&a->head_next[i], &b->head_next[i]);
     for (int i = 0; same && i < a->n_heads; i++)
@@ -140,7 +139,6 @@ static void test_bad_lines(void) {
                                 "machine m\nkey k\nblock 1.5\n",
                                 "machine m\nkey k\nblock 7 7\n",
                                 "machine m\nkey k\nblock\n",
-                                "machine m\nkey k\ndraft_read 1 -1\n",
                                 "machine m\nkey k\nerror 0.2 0.1\n",
                                 "machine m\nkey k\nerror nan nan\n",
                                 "machine m\nkey k\npolicy 0 nothing\n",

@@ -188,12 +188,11 @@ static void test_blocks(void) {
     desc.host.draft_block = blocks;
     desc.n_block = 7;
     REQUIRE(specrt_meter_open(&desc, &m, NULL) == SPECRT_STATUS_OK);
-    CHECK(m.n_block == 7 && m.most[1] == 8);
+    CHECK_INT(m.most[1], -7);
     for (int round = 0; round < 40; round++) {
-        for (int32_t n = 1; n <= 8; n++) {
-            CHECK_NEAR(time_of(&m, SPECRT_PASS_DRAFT, n, 0), n < 8 ? 10.1 + n : 0, 1e-6);
-            CHECK_NEAR(time_of(&m, SPECRT_PASS_DRAFT, n, 1), 11 + 0.1 * n, 1e-6);
-        }
+        for (int32_t n = 1; n <= 14; n++)
+            CHECK_NEAR(time_of(&m, SPECRT_PASS_DRAFT, n, 0),
+                       n <= 7 ? 10.1 + n : 17.1 + 0.1 * (n - 7), 1e-6);
         CHECK_NEAR(time_of(&m, SPECRT_PASS_TARGET, 20, 0), 300, 1e-6);
         CHECK_NEAR(time_of(&m, SPECRT_PASS_TARGET, 1, 0), 110, 1e-6);
         CHECK_NEAR(time_of(&m, SPECRT_PASS_HEAD, 300, round % 4), 0, 0);
@@ -201,18 +200,17 @@ static void test_blocks(void) {
     }
     CHECK_INT(the_host.widest, 7); /* no longer than a block */
     CHECK_INT(specrt_costs_measure(&m, 20, 1, &c, NULL), SPECRT_STATUS_OK);
-    CHECK(c.n_block == 7 && !c.disturbed && c.draft.sizes[c.draft.n - 1] == 7);
+    CHECK(c.n_block == 7 && !c.disturbed && c.draft.sizes[c.draft.n - 1] == 14);
     for (int32_t n = 1; n <= 7; n++) CHECK_NEAR(specrt_curve_at(&c.draft, n), 10.1 + n, 1e-6);
-    for (int32_t n = 1; n <= 8; n++)
-        CHECK_NEAR(specrt_curve_at(&c.draft_read, n), 11 + 0.1 * n, 1e-6);
+    CHECK_NEAR(specrt_curve_at(&c.draft, 14), 17.8, 1e-6);
     specrt_meter_close(&m);
     desc.n_block = 0; /* as long as the tree is deep */
     desc.now = NULL;
     REQUIRE(specrt_meter_open(&desc, &m, NULL) == SPECRT_STATUS_OK);
-    CHECK_INT(m.n_block, 6);
+    CHECK_INT(m.most[1], -6);
     for (int32_t w = 0; w < 4; w++) CHECK(time_of(&m, SPECRT_PASS_HEAD, V, w) > 0);
     CHECK_INT(specrt_costs_measure(&m, 0.1, 0, &c, NULL), SPECRT_STATUS_OK);
-    CHECK(c.draft.n == 2 && c.draft.sizes[1] == 6 && c.draft_read.n == 3);
+    CHECK(c.n_block == 6 && c.draft.n == 3 && c.draft.sizes[1] == 6 && c.draft.sizes[2] == 13);
     specrt_meter_close(&m);
     specrt_head_close(head);
 }

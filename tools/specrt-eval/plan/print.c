@@ -69,18 +69,14 @@ void plan_advice(const plan *p, FILE *f) {
 
 /* ---- table ---- */
 
-static void print_curve(const char *what, const specrt_curve *c) {
-    printf("\n%s", what);
-    for (int i = 0; i < c->n; i++) printf("  %d: %.3f", (int)c->sizes[i], 1e3 * c->seconds[i]);
-}
-
 static void print_draft(const specrt_costs *k) {
-    bool blocks = k->n_block > 0;
-    print_curve(blocks ? "drafter's block, ms by positions" : "drafter's layer, ms by tokens",
-                &k->draft);
-    if (blocks)
-        print_curve("drafter's block of one position, ms by tokens that it reads first",
-                    &k->draft_read);
+    if (k->n_block > 0)
+        printf("\ndrafter's block, ms by positions; beyond %d by what it reads first",
+               (int)k->n_block);
+    else
+        printf("\ndrafter's layer, ms by tokens");
+    for (int i = 0; i < k->draft.n; i++)
+        printf("  %d: %.3f", (int)k->draft.sizes[i], 1e3 * k->draft.seconds[i]);
 }
 
 static void print_costs(const plan *p) {
@@ -197,7 +193,6 @@ static json_object *json_costs(const specrt_costs *k) {
     sl_json_put(o, "prompt", json_curve(&k->prompt, "tokens"));
     sl_json_put(o, "prompt_all", json_curve(&k->prompt_all, "tokens"));
     sl_json_put(o, "draft_prompt", json_curve(&k->draft_prompt, "tokens"));
-    if (k->n_block > 0) sl_json_put(o, "draft_read", json_curve(&k->draft_read, "tokens"));
     if (k->n_block > 0) sl_json_put(o, "n_block", sl_json_whole((uint64_t)k->n_block));
     if (k->keeps_chains) sl_json_put(o, "keeps_chains", json_object_new_boolean(true));
     if (k->policy[0]) sl_json_put(o, "policy", sl_json_text(k->policy));
