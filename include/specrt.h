@@ -1078,11 +1078,11 @@ struct specrt_block {
 SPECRT_API specrt_status specrt_session_draft_block(specrt_session *session,
                                                     const specrt_block *block, specrt_draft *draft);
 
-/* specrt_auto_set_sunk() : What the pass of a block takes, of the costs that it was created with or was
- * given last. Where a draft ends inside its block, this part is spent: further tokens must be worth the rest
- * of their costs, and the cycle is charged for the whole pass.
- *   sunk : f64 [n_lists, num_steps + 1] as costs of specrt_auto_desc, in the same unit, copied: 0 to the cost;
- *       column 0 is 0. Zeros: the drafter has no blocks, as after specrt_auto_create()
+/* specrt_auto_set_sunk() : What the pass of a block takes, of the costs that it was created with or was given
+ * last. Where a draft ends inside its block, this part is spent: further tokens must be worth the rest of
+ * their costs, and the cycle is charged for the whole pass.
+ *   sunk : f64 [n_lists, num_steps + 1] as costs of specrt_auto_desc, in the same unit, copied: from 0 to
+ *       the cost; column 0 is 0. Zeros: the drafter has no blocks, as after specrt_auto_create()
  * @return OK; BAD_ARG: nothing has changed. */
 SPECRT_API specrt_status specrt_auto_set_sunk(specrt_auto *a, const double *sunk,
                                               specrt_error *err);
