@@ -270,7 +270,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         specrt_llama_key(&setting, key);
         const char *beside = params.specrt_bundle.empty() ? nullptr : params.specrt_bundle.c_str();
         specrt_costs_path(beside, key, path);
-        const specrt_meter meter = {this, time_pass, {most_tokens(), 8, 0, 0}, 0};
+        const specrt_meter meter = {this, time_pass, {most_tokens(), 8, 0, 0}};
         const specrt_status status = specrt_costs_find(&meter, path, key, &costs, line, &err);
         llama_memory_clear(llama_get_memory(params.ctx_tgt), false);
         llama_memory_clear(llama_get_memory(params.ctx_dft), false);

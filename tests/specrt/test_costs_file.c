@@ -269,7 +269,7 @@ static char line[SPECRT_COSTS_LINE];
 static int find(int (*pass)(void *, specrt_pass, int32_t, double *), const char *path,
                 const char *key) {
     int n_calls = 0;
-    const specrt_meter meter = {.user = &n_calls, .pass = pass, .most = {4, 8, 100, 100}};
+    const specrt_meter meter = {&n_calls, pass, {4, 8, 100, 100}};
     CHECK_INT(specrt_costs_find(&meter, path, key, &costs, line, NULL), SPECRT_STATUS_OK);
     return n_calls;
 }

@@ -39,7 +39,7 @@ static int pass(void *user, specrt_pass pass, int32_t n, double *seconds) {
 static specrt_costs costs;
 
 static specrt_status measure(machine *m, int32_t n_rows, int all) {
-    const specrt_meter meter = {.user = m, .pass = pass, .most = {60, 10, n_rows, 200}};
+    const specrt_meter meter = {m, pass, {60, 10, n_rows, 200}};
     return specrt_costs_measure(&meter, 20, all, &costs, NULL);
 }
 
@@ -55,7 +55,7 @@ static void test_few(void) {
     CHECK(costs.changed && !costs.disturbed && costs.spread == 0 && costs.seconds >= 0);
     CHECK(costs.error == 0 && costs.prompt.n == 0);
     CHECK(specrt_costs_busy(&costs, line) == 0 && !line[0]);
-    const specrt_meter one = {.user = &m, .pass = pass, .most = {1, 1, 0, 0}};
+    const specrt_meter one = {&m, pass, {1, 1, 0, 0}};
     CHECK_INT(specrt_costs_measure(&one, 0, 0, &costs, NULL), SPECRT_STATUS_OK);
     CHECK(costs.target.n == 1 && costs.draft.n == 1 && !costs.disturbed);
 }
@@ -133,7 +133,7 @@ static int every_fourth(void *user, specrt_pass pass, int32_t n, double *seconds
 
 static void test_quartile(void) {
     int32_t calls = 0;
-    const specrt_meter meter = {.user = &calls, .pass = every_fourth, .most = {2, 1, 0, 0}};
+    const specrt_meter meter = {&calls, every_fourth, {2, 1, 0, 0}};
     REQUIRE(specrt_costs_measure(&meter, 20, 1, &costs, NULL) == SPECRT_STATUS_OK);
     for (int i = 0; i < 2; i++) CHECK_NEAR(costs.target.seconds[i], 0.01 * (i + 1), 1e-9);
     CHECK_NEAR(costs.target.low[0], 0.01, 1e-9);
@@ -148,7 +148,7 @@ static int impossible(void *user, specrt_pass pass, int32_t n, double *seconds) 
 }
 
 static void test_impossible(void) {
-    const specrt_meter meter = {.user = NULL, .pass = impossible, .most = {8, 8, 0, 0}};
+    const specrt_meter meter = {NULL, impossible, {8, 8, 0, 0}};
     CHECK_INT(specrt_costs_measure(&meter, 20, 0, &costs, NULL), SPECRT_STATUS_OK);
     CHECK(costs.disturbed);
     CHECK_NEAR(specrt_curve_at(&costs.target, 2), 0.03, 1e-9);
@@ -168,7 +168,7 @@ static int slow(void *user, specrt_pass pass, int32_t n, double *seconds) {
 
 static void test_late(void) {
     int32_t calls[65] = {0};
-    const specrt_meter meter = {.user = calls, .pass = slow, .most = {64, 8, 0, 0}};
+    const specrt_meter meter = {calls, slow, {64, 8, 0, 0}};
     REQUIRE(specrt_costs_measure(&meter, 0.01, 0, &costs, NULL) == SPECRT_STATUS_OK);
     CHECK(costs.target.n >= 2 && costs.target.n < 10 && costs.draft.n == 2);
     CHECK(calls[1] == 1 + 2 && calls[2] == 1 && calls[4] == 2 && calls[64] == 0);
@@ -205,8 +205,7 @@ static void test_block(void) {
 static void test_fails(void) {
     specrt_error err;
     machine m = {.chance = 5, .right = 1, .fails_at = 9};
-    const specrt_meter meter = {.user = &m, .pass = pass, .most = {60, 8, 0, 0}},
-                       none = {.user = &m, .pass = pass, .most = {0, 1, 0, 0}};
+    const specrt_meter meter = {&m, pass, {60, 8, 0, 0}}, none = {&m, pass, {0, 1, 0, 0}};
     CHECK_INT(specrt_costs_measure(&meter, 0, 0, &costs, &err), SPECRT_STATUS_HOST);
     CHECK_STR(err.msg, "costs: expected passes of both models, found that one failed with 7");
     CHECK(m.n_passes == 9 && costs.target.n == 0);

@@ -461,7 +461,7 @@ static int pass(void *user, specrt_pass pass, int32_t n, double *seconds) {
 
 static void test_costs(void) {
     static specrt_costs costs;
-    specrt_meter meter = {.pass = pass, .most = {1, 1, 0, 0}}, opened;
+    specrt_meter meter = {NULL, pass, {1, 1, 0, 0}}, opened;
     const specrt_meter_desc desc = {.n_logits = 0};
     const specrt_costs_drafts drafts = {.bundle = NULL};
     char path[SPECRT_COSTS_PATH], text[SPECRT_COSTS_BYTES], line[SPECRT_COSTS_LINE];
