@@ -1005,6 +1005,7 @@ SPECRT_API specrt_status specrt_session_load(specrt_session *session, const void
  * FUNCTIONS (prefix specrt_):
  *     draft from a block            session_draft_block; specrt_host.draft_block
  *     make a tree of your own of it session_block_topk
+ *     choose how many positions     auto_set_sunk, and specrt_session_params.auto_draft
  *
  * A block takes the place of the passes of a draft: in the loop of >>decoding,
  *
@@ -1076,6 +1077,15 @@ struct specrt_block {
  * @return OK; BAD_ARG with the field; HOST: select failed, and begin must come next. */
 SPECRT_API specrt_status specrt_session_draft_block(specrt_session *session,
                                                     const specrt_block *block, specrt_draft *draft);
+
+/* specrt_auto_set_sunk() : What the pass of a block takes, of the costs that it was created with or was given
+ * last. Where a draft ends inside its block, this part is spent: further tokens must be worth the rest of
+ * their costs, and the cycle is charged for the whole pass.
+ *   sunk : f64 [n_lists, num_steps + 1] as costs of specrt_auto_desc, in the same unit, copied: from 0 to
+ *       the cost; column 0 is 0. Zeros: the drafter has no blocks, as after specrt_auto_create()
+ * @return OK; BAD_ARG: nothing has changed. */
+SPECRT_API specrt_status specrt_auto_set_sunk(specrt_auto *a, const double *sunk,
+                                              specrt_error *err);
 
 /* specrt_session_block_topk() : The k best tokens of each position without the logits of all tokens: exact
  * for the rows of the policy's union, which `sketch` searches the head for. It is the only pass of its cycle;
@@ -1886,9 +1896,14 @@ typedef struct specrt_costs {
     int32_t keeps_chains;                         /* as in specrt_auto_desc */
     int32_t policy_rows; /* that the policy below scored in the mean, rounded up; 0: not known */
     char policy[SPECRT_COSTS_POLICY]; /* the fastest by these costs; "": none was compared */
-    double seconds;                   /* that measuring took; 0: unknown, as of a file */
-    double error; /* at sizes between the measured ones, as a share: the median; 0: unknown */
-    double worst; /* the same: the greatest */
+    /* Positions that a pass of the drafter drafts at most, where it drafts blocks; 0: token by token. Of
+     * blocks, draft is the one pass of a draft: up to n_block by its positions, behind one token that it
+     * reads first; from there on a whole block, by what it reads beyond that token. head_next of 4 and 10
+     * rows is then the product for so many positions, after passes of target and drafter */
+    int32_t n_block;
+    double seconds; /* that measuring took; 0: unknown, as of a file */
+    double error;   /* at sizes between the measured ones, as a share: the median; 0: unknown */
+    double worst;   /* the same: the greatest */
     /* Width of the 95% interval of a cycle with three drafts in plain passes, as a share; 0: unknown */
     double spread;
     double busy;     /* processors in use when measuring began, by the load average; 0: unknown */
@@ -1922,9 +1937,12 @@ typedef enum specrt_pass {
     /* The target's pass over a chain of n tokens, what a session takes from its logits, and the commit of the
      * first token */
     SPECRT_PASS_TARGET = 0,
-    SPECRT_PASS_DRAFT = 1, /* the first drafter pass of a draft, which reads n tokens */
+    /* The first drafter pass of a draft, which reads n tokens. Of blocks: of n positions behind one token, or
+     * a whole block behind so many more tokens, as in specrt_costs.n_block */
+    SPECRT_PASS_DRAFT = 1,
     /* Products of the head's first n rows in one cycle: with one hidden row after the target's pass, then at
-     * each next level with as many as specrt_costs_width() says */
+     * each next level with as many as specrt_costs_width() says. Of blocks: for as many positions of a block,
+     * each after passes of target and drafter; that of one position follows the first product */
     SPECRT_PASS_HEAD = 2,
     /* A prompt of n tokens: the target's part with logits of the last token; the drafter's first pass; the
      * target's part with logits of all tokens */
@@ -1943,7 +1961,8 @@ typedef struct specrt_meter {
      *   seconds : f64 [SPECRT_PASS_TIMES], zeros, written: its times in the order above; 0: not timed
      * Returns 0, or another value where a model failed. */
     int (*pass)(void *user, specrt_pass pass, int32_t n, double *seconds);
-    int32_t most[SPECRT_PASSES]; /* largest n of each pass; 0: it is not made */
+    /* Largest n of each pass; 0: it is not made. Of drafts, -n: of blocks of at most n positions */
+    int32_t most[SPECRT_PASSES];
 } specrt_meter;
 
 /* A host that is measured. Zero-initialise it. */
@@ -1956,7 +1975,8 @@ typedef struct specrt_meter_desc {
     const specrt_head *head;   /* the drafter's, borrowed; NULL: products are not timed */
     specrt_head_desc rows;     /* what head was bound from; its arrays are borrowed */
     int32_t n_before;          /* tokens in the caches before a pass; 0: 64 */
-    double (*now)(void);       /* seconds; monotonic; NULL: specrt_clock_seconds() */
+    int32_t n_block;     /* positions that host.draft_block drafts at most; 0: tree.num_steps */
+    double (*now)(void); /* seconds; monotonic; NULL: specrt_clock_seconds() */
 } specrt_meter_desc;
 
 /* specrt_meter_open() : A meter of the host's passes, by the calls that sessions make. The host's sequence is
@@ -1997,7 +2017,8 @@ typedef struct specrt_costs_drafts {
     specrt_session_params params; /* the tree of drafts; auto_draft is not read */
 } specrt_costs_drafts;
 
-/* specrt_costs_head() : Seconds of scoring a level by a policy: measured once, kept in costs.
+/* specrt_costs_head() : Seconds of scoring a level by a policy: measured once, kept in costs. With
+ * params.n_block above 0 a whole block is scored at once, and a position of it counts as a level.
  *   costs : read and changed
  *   drafts : what the policy is created from
  *   policy : its text
@@ -2019,14 +2040,15 @@ SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_draf
  *     prompt 64 0.81
  *     prompt_all 64 0.97
  *     draft_prompt 64 0.14
+ *     block 7
  *     keeps_chains 1
  *     policy 3072 window:3072@...
  *     error 0.02 0.09
  *     sum 5f0c8d1a2b3e4f60
  *
  * Seconds follow sizes; low and high may follow them. A head's policy ends its line. All below `draft` may be
- * absent: `first` and `next` are head_first and head_next, after its width; `policy` is after its rows.
- * Numbers have a decimal point in every locale. */
+ * absent: `first` and `next` are head_first and head_next, after its width; `policy` is after its rows;
+ * `block` is n_block. Numbers have a decimal point in every locale. */
 
 /* specrt_costs_text() : The text of costs.
  *   costs : read
@@ -2085,6 +2107,7 @@ typedef struct specrt_clock_cycle {
     int32_t n_passes;      /* of the drafter; 0: a plain cycle */
     int32_t n_read;        /* tokens of the drafter's first pass */
     int32_t n_scored;      /* levels that were scored, of all slots */
+    int32_t n_block;       /* positions that its one pass drafted; read where costs are of blocks */
     double target_seconds; /* all that is no drafting */
     double draft_seconds;  /* of the drafter's passes */
     double head_seconds;   /* of scoring */
@@ -11859,6 +11882,9 @@ struct specrt_auto {
     specrt_env env;
     int32_t num_steps, n_lists, rows[SPECRT_AUTO_MAX_LISTS]; /* rows[0] 0: the whole policy */
     int64_t costs[SPECRT_AUTO_MAX_LISTS][SPECRT_TREE_MAX_STEPS + 1];
+    int64_t sunk[SPECRT_AUTO_MAX_LISTS]
+                [SPECRT_TREE_MAX_STEPS + 1]; /* of costs, by a block's pass */
+    double plain;                            /* a plain pass, in the unit of the costs */
     int64_t read;
     bool keeps_chains;
     specrt__auto_tally
@@ -11874,6 +11900,7 @@ struct specrt_auto {
     bool told;                            /* plain cycles come with the target's probabilities */
     bool skips;                           /* the next choice is a plain cycle, asked for */
     bool chosen, probes;                  /* of the cycle at hand */
+    int32_t n_block;                      /* positions of its block; 0: there is none */
     specrt_auto_choice choice;
     int64_t rate;  /* tokens by pass that the best choice is thought to give */
     int64_t path;  /* that what is drafted is accepted */
@@ -11892,6 +11919,9 @@ static inline void specrt__auto_count(specrt__auto_tally *t, bool hit) {
 }
 
 /* --- within a draft --- */
+
+/* The pass of a block of n positions was made for the draft at hand. */
+SPECRT__INTERNAL void specrt__auto_block(specrt_auto *a, int32_t n);
 
 SPECRT__INTERNAL int32_t specrt__auto_bin(float before, float logprob);
 
@@ -11940,6 +11970,13 @@ static int64_t specrt__auto_next(const specrt_auto *a, int32_t level, int64_t be
 
 static int64_t specrt__auto_cost(const specrt_auto *a, int32_t list, int32_t n_steps) {
     return a->costs[list][n_steps] + (n_steps > 0 ? (a->n_unread - 1) * a->read : 0);
+}
+
+/* What the pass of a block has cost beyond the block of n_steps positions that costs know. */
+static int64_t specrt__auto_spent(const specrt_auto *a, int32_t n_steps) {
+    const int64_t *sunk = a->sunk[a->choice.list];
+    if (a->n_block <= n_steps) return 0;
+    return sunk[a->n_block] - sunk[n_steps] + (n_steps == 0 ? (a->n_unread - 1) * a->read : 0);
 }
 
 /* Reading the prompt, once, before the first draft. */
@@ -12042,15 +12079,18 @@ SPECRT__INTERNAL int32_t specrt__auto_bin(float before, float logprob) {
     return bin;
 }
 
-/* Whether any number of further levels emits more than their time would elsewhere. */
+/* Whether any number of further levels emits more than their time would elsewhere. The positions of a block
+ * were computed together: more of them cost their scoring and the target's nodes alone. */
 static int specrt__auto_gains(const specrt_auto *a, int32_t n) {
     int64_t cover = specrt__auto_rate(&a->covers[a->choice.list], SPECRT__AUTO_COVER);
     int64_t rate = a->rate > SPECRT__AUTO_ONE ? a->rate : SPECRT__AUTO_ONE, reached = a->path;
+    const int64_t *costs = a->costs[a->choice.list], *sunk = a->sunk[a->choice.list];
     int64_t gain = 0, next = 0;
     if (a->n_lists == 1) cover = SPECRT__AUTO_ONE;
     for (int32_t i = 0; i < n; i++) next = specrt__auto_next(a, i, next);
     for (int32_t i = n; i < a->choice.num_steps; i++) {
-        int64_t more = a->costs[a->choice.list][i + 1] - a->costs[a->choice.list][n];
+        int64_t more = costs[i + 1] - costs[n];
+        if (a->n_block > 0) more -= sunk[i + 1] - sunk[n];
         next = specrt__auto_next(a, i, next);
         reached = reached * (next * cover >> 16) >> 16;
         gain += reached;
@@ -12058,6 +12098,10 @@ static int specrt__auto_gains(const specrt_auto *a, int32_t n) {
         if (more < gain && (more < 0 || gain * SPECRT__AUTO_ONE > rate * more)) return 1;
     }
     return 0;
+}
+
+SPECRT__INTERNAL void specrt__auto_block(specrt_auto *a, int32_t n) {
+    if (a) a->n_block = n < a->num_steps ? n : a->num_steps;
 }
 
 SPECRT_API int specrt_auto_should_continue(specrt_auto *a, int32_t n, float logprob) {
@@ -12137,7 +12181,9 @@ SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_c
         c->n_accepted > c->n_passes)
         return SPECRT_STATUS_BAD_ARG;
     specrt_auto_choose(a, &choice);
-    int64_t cost = specrt__auto_cost(a, choice.list, c->n_passes);
+    const bool drafts = c->n_passes > 0 || a->n_block > 0;
+    int64_t cost =
+        specrt__auto_cost(a, choice.list, c->n_passes) + specrt__auto_spent(a, c->n_passes);
     specrt__auto_learn(a, c);
     specrt__auto_wait(a, c);
     a->stats.n_cycles++;
@@ -12146,20 +12192,21 @@ SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_c
     a->stats.n_probes += a->probes && c->n_passes > 0;
     a->stats.n_passes += c->n_passes;
     a->stats.cost += (double)cost / SPECRT__AUTO_ONE;
-    if (c->n_passes > 0) {
+    if (drafts) {
         a->stats.cost += (double)specrt__auto_prompt(a) / SPECRT__AUTO_ONE;
         a->n_prompt = 0;
     }
     a->n_left = a->n_left > c->n_accepted + 1 ? a->n_left - c->n_accepted - 1 : 0;
     a->balance += (c->n_accepted + 1) * (int64_t)(SPECRT__AUTO_ONE + SPECRT__AUTO_EXCESS) - cost;
     if (a->balance > SPECRT__AUTO_SAVED) a->balance = SPECRT__AUTO_SAVED;
-    if (c->n_passes == 0)
+    if (!drafts)
         a->n_unread++;
     else if (a->keeps_chains)
         a->n_unread = c->n_accepted == c->n_passes ? 2 : 1;
     else
         a->n_unread = c->n_accepted + 1;
     a->chosen = false;
+    a->n_block = 0;
     return SPECRT_STATUS_OK;
 }
 
@@ -12170,6 +12217,7 @@ SPECRT_API void specrt_auto_begin(specrt_auto *a) {
     if (!a->told) a->waited = a->interval; /* another text: look again */
     memset(a->paths, 0, sizeof a->paths);
     a->chosen = false;
+    a->n_block = 0;
 }
 
 SPECRT_API void specrt_auto_unread(specrt_auto *a, int64_t n, int64_t n_left) {
@@ -12212,6 +12260,7 @@ static specrt_status specrt__auto_take_costs(specrt_auto *a, const specrt_auto_d
                 return specrt__auto_refuse("costs", "above 0, at most a million plain passes", cost,
                                            err);
         }
+    a->plain = plain;
     if (specrt__auto_passes(d->read, plain, &a->read)) return SPECRT_STATUS_OK;
     return specrt__auto_refuse("read", "0 to a million plain passes", d->read, err);
 }
@@ -12230,6 +12279,22 @@ SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *cos
     specrt_status status = specrt__auto_take_costs(a, &desc, err);
     if (status != SPECRT_STATUS_OK) *a = was;
     return status;
+}
+
+SPECRT_API specrt_status specrt_auto_set_sunk(specrt_auto *a, const double *sunk,
+                                              specrt_error *err) {
+    SPECRT__NEED(a);
+    SPECRT__NEED(sunk);
+    specrt_auto was = *a;
+    for (int32_t list = 0; list < a->n_lists; list++)
+        for (int32_t n = 0; n <= a->num_steps; n++) {
+            double spent = *sunk++;
+            int64_t *out = &a->sunk[list][n], most = n ? a->costs[list][n] : 0;
+            if (specrt__auto_passes(spent, a->plain, out) && *out <= most) continue;
+            *a = was;
+            return specrt__auto_refuse("sunk", "0 to the cost, 0 without a draft", spent, err);
+        }
+    return SPECRT_STATUS_OK;
 }
 
 SPECRT_API void specrt_auto_skip(specrt_auto *a) {
@@ -15509,6 +15574,7 @@ SPECRT__INTERNAL specrt_status specrt__block_grow(specrt_session *s, const specr
     SPECRT__TRY(specrt__block_check(s, "draft_block", n));
     SPECRT__TRY(specrt__block_check_choice(s, block));
     if (s->auto_draft && s->choice.num_steps < n) n = s->choice.num_steps;
+    if (n > 0) specrt__auto_block(s->auto_draft, n);
     specrt_beam beam = specrt__session_beam(s);
     bool scored = n > 0 && specrt__block_score(s, block, n);
     for (int32_t i = 0; i < n && beam.n > 0; i++) {
@@ -16112,6 +16178,7 @@ static specrt_status specrt__host_block(specrt_session *s, const specrt_host *ho
     SPECRT__CLEAR(&block, 1);
     SPECRT__TRY(specrt_session_get_beam(s, &beam));
     if (beam.n == 0) return SPECRT_STATUS_OK;
+    if (s->auto_draft && s->choice.num_steps < n) n = s->choice.num_steps;
     int code = host->draft_block(host->user, s->tree->root, n, &block);
     SPECRT__TRY(specrt__host_returned(s, "draft_block", code, block.hidden != NULL));
     if (block.n > n) block.n = n;
@@ -16583,11 +16650,19 @@ SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
 // >>costs : src/adapt/costs.h
 /* costs.h : the curves of costs by number */
 
-enum { SPECRT__COSTS_CURVES = 9 };
+enum { SPECRT__COSTS_CURVES = 9, SPECRT__COSTS_READ = 7 /* tokens that reading is told by */ };
 
 /* A curve, and the name of its lines in a file, static: in the order of specrt_pass and of the times of each.
  * @return NULL: there are fewer */
 SPECRT__INTERNAL specrt_curve *specrt__costs_curve(specrt_costs *c, int32_t i, const char **name);
+
+/* Seconds of the drafter's passes of a draft of n levels, of which the first reads n_read tokens. width: rows
+ * of the next passes; blocks have none */
+SPECRT__INTERNAL double specrt__costs_draft(const specrt_costs *c, double n_read, int32_t n,
+                                            int32_t width);
+
+/* Seconds of a token, after the first, that the drafter reads before a draft */
+SPECRT__INTERNAL double specrt__costs_read_token(const specrt_costs *c);
 
 /* spread of the curves; disturbed where it is too wide to choose by */
 SPECRT__INTERNAL void specrt__costs_judge(specrt_costs *c);
@@ -16678,6 +16753,20 @@ SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n)
     return all < tree->num_draft_tokens ? all : tree->num_draft_tokens;
 }
 
+SPECRT__INTERNAL double specrt__costs_read_token(const specrt_costs *c) {
+    int32_t n = c->n_block > 0 ? c->n_block : 1;
+    double more =
+        specrt_curve_at(&c->draft, n + SPECRT__COSTS_READ) - specrt_curve_at(&c->draft, n);
+    return more > 0 ? more / SPECRT__COSTS_READ : 0;
+}
+
+SPECRT__INTERNAL double specrt__costs_draft(const specrt_costs *c, double n_read, int32_t n,
+                                            int32_t width) {
+    if (c->n_block > 0)
+        return specrt_curve_at(&c->draft, n) + (n_read - 1) * specrt__costs_read_token(c);
+    return specrt_curve_at(&c->draft, n_read) + (n - 1) * specrt_curve_at(&c->draft, width);
+}
+
 /* In the order of passes and their times. */
 SPECRT__INTERNAL specrt_curve *specrt__costs_curve(specrt_costs *c, int32_t i, const char **name) {
     static const char *const names[] = {"target",  "draft",  "first",        "next 1",    "next 4",
@@ -16734,7 +16823,21 @@ static double specrt__costs_time_levels(specrt_session *s, const float *hidden, 
     return n > 0 ? sum / n : 0;
 }
 
+/* A whole block. @return seconds a position; 0: an error */
+static double specrt__costs_time_block(specrt_session *s, const float *hidden, int32_t n) {
+    specrt_block block;
+    specrt_draft draft;
+    SPECRT__CLEAR(&block, 1);
+    block.n = n;
+    block.hidden = block.input = hidden;
+    specrt__costs_fill_cache();
+    double began = specrt__os_seconds();
+    if (specrt_session_draft_block(s, &block, &draft) != SPECRT_STATUS_OK) return 0;
+    return (specrt__os_seconds() - began) / n;
+}
+
 static double specrt__costs_time_session(specrt_session *s, const specrt_costs_drafts *d) {
+    const int32_t n_block = d->params.n_block;
     size_t n = SPECRT_TREE_MAX_TOPK * (size_t)d->n_cols;
     double least = 0;
     float *hidden = (float *)malloc(n * sizeof *hidden);
@@ -16742,7 +16845,8 @@ static double specrt__costs_time_session(specrt_session *s, const specrt_costs_d
     for (int round = 0; hidden && round < SPECRT__COSTS_HEAD_ROUNDS; round++) {
         double seconds = 0;
         if (specrt__costs_read_prompt(s, d->policy.n_vocab) == SPECRT_STATUS_OK)
-            seconds = specrt__costs_time_levels(s, hidden, d->params.tree.num_steps);
+            seconds = n_block > 0 ? specrt__costs_time_block(s, hidden, n_block)
+                                  : specrt__costs_time_levels(s, hidden, d->params.tree.num_steps);
         if (seconds > 0 && (least == 0 || seconds < least)) least = seconds;
     }
     free(hidden);
@@ -16972,6 +17076,11 @@ static bool specrt__costs_take_line(specrt_costs *c, const char *line) {
         c->worst = specrt__costs_number(&at);
         return !*at && c->error >= 0 && c->worst >= c->error && c->worst < 1e6;
     }
+    if ((at = specrt__costs_after(line, "block")) != NULL) {
+        double n = specrt__costs_number(&at);
+        c->n_block = n >= 1 && n <= SPECRT_TREE_MAX_STEPS ? (int32_t)n : 0;
+        return !*at && c->n_block > 0 && c->n_block == n;
+    }
     c->keeps_chains = 1;
     return strcmp(line, "keeps_chains 1") == 0;
 }
@@ -17164,6 +17273,7 @@ SPECRT_API size_t specrt_costs_text(const specrt_costs *c, char *out) {
         specrt__costs_put_number(&w, c->heads[i].seconds);
         specrt__costs_put(&w, " %s\n", c->heads[i].policy);
     }
+    if (c->n_block > 0) specrt__costs_put(&w, "block %d\n", (int)c->n_block);
     if (c->keeps_chains) specrt__costs_put(&w, "keeps_chains 1\n");
     if (c->policy[0]) specrt__costs_put(&w, "policy %d %s\n", (int)c->policy_rows, c->policy);
     if (c->worst > 0) {
@@ -17226,6 +17336,7 @@ typedef struct specrt__survey {
     specrt_costs *costs;
     double began, seconds;
     bool all;
+    int32_t n_block; /* of the meter's drafts; 0: they are token by token */
     int32_t n, n_errors;
     specrt__site sites[SPECRT__MEASURE_SITES];
     double errors[SPECRT__MEASURE_SITES * SPECRT_PASS_TIMES];
@@ -17264,6 +17375,17 @@ static void specrt__survey_add_head(specrt__survey *v) {
     if (most > 0) specrt__survey_add(v, SPECRT_PASS_HEAD, most, false);
 }
 
+/* Blocks of one position and whole ones, then these behind more tokens; of all, lengths in between. */
+static void specrt__survey_add_blocks(specrt__survey *v) {
+    specrt__survey_add(v, SPECRT_PASS_DRAFT, 1, false);
+    if (v->n_block > 1) specrt__survey_add(v, SPECRT_PASS_DRAFT, v->n_block, false);
+    specrt__survey_add(v, SPECRT_PASS_DRAFT, v->n_block + SPECRT__COSTS_READ, false);
+    for (int32_t n = 2; v->all && n < v->n_block; n *= 2)
+        specrt__survey_add(v, SPECRT_PASS_DRAFT, n, false);
+    for (int32_t n = 3; v->all && n < v->n_block; n *= 2)
+        specrt__survey_add(v, SPECRT_PASS_DRAFT, n, true);
+}
+
 static void specrt__survey_fill(specrt__survey *v) {
     static const int32_t nodes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
     static const int32_t other_nodes[] = {5, 7, 9, 14, 20, 28, 40, 54};
@@ -17273,11 +17395,14 @@ static void specrt__survey_fill(specrt__survey *v) {
     int32_t last = specrt__survey_add_all(v, SPECRT_PASS_TARGET, nodes, 11, false);
     int32_t nodes_most = most[0] < SPECRT_TREE_MAX_NODES ? most[0] : SPECRT_TREE_MAX_NODES;
     if (last < nodes_most) specrt__survey_add(v, SPECRT_PASS_TARGET, nodes_most, false);
-    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, drafts, 2, false);
+    if (v->n_block > 0)
+        specrt__survey_add_blocks(v);
+    else
+        specrt__survey_add_all(v, SPECRT_PASS_DRAFT, drafts, 2, false);
     if (!v->all) return;
     for (int32_t i = 0; i < 8 && other_nodes[i] < nodes_most; i++)
         specrt__survey_add(v, SPECRT_PASS_TARGET, other_nodes[i], true);
-    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, more_drafts, 3, false);
+    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, more_drafts, 3, false); /* of blocks, none */
     specrt__survey_add_all(v, SPECRT_PASS_DRAFT, other_drafts, 2, true);
     specrt__survey_add_head(v);
     last = specrt__survey_add_all(v, SPECRT_PASS_PROMPT, prompts, 3, false);
@@ -17347,9 +17472,10 @@ SPECRT__INTERNAL void specrt__costs_judge(specrt_costs *c) {
     const specrt_curve *target = &c->target, *draft = &c->draft;
     int32_t most = target->n > 0 ? target->sizes[target->n - 1] : 1;
     int32_t n = most < SPECRT__MEASURE_VERIFIED ? most : SPECRT__MEASURE_VERIFIED;
+    int32_t size = c->n_block > 0 ? c->n_block : 1, passes = c->n_block > 0 ? 1 : n - 1;
     double plain = specrt_curve_at(target, 1);
-    double cycle = specrt_curve_at(target, n) + (n - 1) * specrt_curve_at(draft, 1);
-    double width = specrt__measure_width(target, n) + (n - 1) * specrt__measure_width(draft, 1);
+    double cycle = specrt_curve_at(target, n) + passes * specrt_curve_at(draft, size);
+    double width = specrt__measure_width(target, n) + passes * specrt__measure_width(draft, size);
     c->spread = hypot(width / cycle, specrt__measure_width(target, 1) / plain);
     if (c->spread > SPECRT__MEASURE_SPREAD) c->disturbed = 1;
 }
@@ -17358,6 +17484,7 @@ static void specrt__survey_make_curves(specrt__survey *v) {
     const char *name;
     specrt_curve *curve;
     SPECRT__CLEAR(v->costs, 1);
+    v->costs->n_block = v->n_block;
     for (int32_t k = 0; k < v->n; k++) {
         const specrt__site *s = &v->sites[k];
         if (s->held || s->n == 0) continue;
@@ -17378,7 +17505,7 @@ static void specrt__survey_make_curves(specrt__survey *v) {
 /* --- rounds --- */
 
 static bool specrt__survey_decides(const specrt__survey *v, const specrt__site *s) {
-    if (s->pass == SPECRT_PASS_DRAFT) return s->size == 1;
+    if (s->pass == SPECRT_PASS_DRAFT) return s->size == (v->n_block > 0 ? v->n_block : 1);
     int32_t most = v->meter->most[SPECRT_PASS_TARGET];
     int32_t n = most < SPECRT__MEASURE_VERIFIED ? most : SPECRT__MEASURE_VERIFIED;
     return s->pass == SPECRT_PASS_TARGET && (s->size == 1 || s->size == n);
@@ -17535,7 +17662,7 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, double 
     SPECRT__NEED(meter);
     SPECRT__NEED(out);
     SPECRT__CLEAR(out, 1);
-    if (!meter->pass || meter->most[0] < 1 || meter->most[1] < 1)
+    if (!meter->pass || meter->most[0] < 1 || meter->most[1] == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "costs: meter: expected passes of 1 token or more of target and "
                                 "drafter, found %d and %d",
@@ -17543,6 +17670,7 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, double 
     specrt__survey *v = (specrt__survey *)calloc(1, sizeof *v);
     if (!v) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "costs: out of memory");
     v->meter = meter;
+    v->n_block = meter->most[SPECRT_PASS_DRAFT] < 0 ? -meter->most[SPECRT_PASS_DRAFT] : 0;
     v->seconds = seconds > 0 ? seconds : SPECRT__MEASURE_SECONDS;
     v->all = all != 0;
     specrt_status status = specrt__survey_run(v, out, err);
@@ -17584,6 +17712,7 @@ typedef struct specrt__meter {
     specrt_meter_desc desc;
     int64_t n_past;   /* tokens in the target's cache; 0: begin again */
     int32_t n_unread; /* of those, that the drafter has not read */
+    int32_t n_block;  /* positions of a block at most; 0: it drafts token by token */
     bool drafted;     /* since the last commit */
     int32_t *tokens;  /* [most(n_before, SPECRT__METER_PROMPT)] any */
     int32_t *ids;     /* [n_rows] of the head */
@@ -17656,7 +17785,8 @@ static int specrt__meter_verify(specrt__meter *m, int32_t n, int32_t keep) {
     if (code != 0) return code;
     if (logits) specrt__meter_best(m, logits, n);
     m->n_past += keep;
-    m->n_unread = m->drafted ? keep - 1 : m->n_unread + keep;
+    /* It reads a draft's root with the draft, but in front of a block only what was verified. */
+    m->n_unread = m->drafted && m->n_block == 0 ? keep - 1 : m->n_unread + keep;
     m->drafted = false;
     return h->commit(h->user, &draft, &verdict);
 }
@@ -17669,6 +17799,17 @@ static int specrt__meter_draft(specrt__meter *m, int32_t level, int32_t n) {
     m->drafted = true;
     m->n_unread = 0;
     return m->desc.host.draft_step(m->desc.host.user, level, &beam, &hidden, &input);
+}
+
+/* The first pass of a draft of n levels. */
+static int specrt__meter_begin_draft(specrt__meter *m, int32_t n) {
+    const specrt_host *h = &m->desc.host;
+    specrt_block block;
+    if (m->n_block == 0) return specrt__meter_draft(m, 0, 1);
+    SPECRT__CLEAR(&block, 1);
+    m->drafted = true;
+    m->n_unread = 0;
+    return h->draft_block(h->user, m->tokens[0], n < m->n_block ? n : m->n_block, &block);
 }
 
 /* The head's first rows where they lie: as fast as rows that were packed. */
@@ -17702,19 +17843,19 @@ static void specrt__meter_multiply(const specrt__meter *m, int32_t n_rows, int32
 
 /* --- passes --- */
 
-/* One cycle, up to the target's pass; a plain one has no draft. */
-static int specrt__meter_begin_cycle(specrt__meter *m, bool drafts) {
-    return drafts && !m->drafted ? specrt__meter_draft(m, 0, 1) : 0;
+/* One cycle, up to the target's pass, with a draft of so many levels; a plain one has none. */
+static int specrt__meter_begin_cycle(specrt__meter *m, int32_t n_levels) {
+    return n_levels > 0 && !m->drafted ? specrt__meter_begin_draft(m, n_levels) : 0;
 }
 
 /* Cycles like the one to be timed, as in decoding: the first takes up to twice as long, since it finds
  * neither weights in caches nor a graph of its shape. A large model's weights fit no cache. */
-static int specrt__meter_warm(specrt__meter *m, int32_t n, bool drafts) {
+static int specrt__meter_warm(specrt__meter *m, int32_t n, int32_t n_levels) {
     const double began = specrt__meter_now(m);
     int code = 0;
     for (int i = 0; i < SPECRT__METER_LIKE && code == 0; i++) {
         if (i > 0 && specrt__meter_now(m) - began > SPECRT__METER_SMALL) break;
-        code = specrt__meter_begin_cycle(m, drafts);
+        code = specrt__meter_begin_cycle(m, n_levels);
         if (code == 0) code = specrt__meter_verify(m, n, 1);
     }
     return code;
@@ -17722,26 +17863,52 @@ static int specrt__meter_warm(specrt__meter *m, int32_t n, bool drafts) {
 
 static int specrt__meter_time_target(specrt__meter *m, int32_t n, double *seconds) {
     int code = specrt__meter_make_room(m, n + SPECRT__METER_LIKE);
-    if (code == 0) code = specrt__meter_warm(m, n, n > 1);
-    if (code == 0) code = specrt__meter_begin_cycle(m, n > 1);
+    if (code == 0) code = specrt__meter_warm(m, n, n - 1);
+    if (code == 0) code = specrt__meter_begin_cycle(m, n - 1);
     double began = specrt__meter_now(m);
     if (code == 0) code = specrt__meter_verify(m, n, 1);
     seconds[0] = specrt__meter_now(m) - began;
     return code;
 }
 
-/* In front of the timed pass the drafter has read all, but for the root and n - 1 tokens before it. */
-static int specrt__meter_time_draft(specrt__meter *m, int32_t n, double *seconds) {
+/* The first pass of a draft of n_levels, in front of which the drafter has read all but n_unread tokens. */
+static int specrt__meter_time_first(specrt__meter *m, int32_t n_levels, int32_t n_unread,
+                                    double *seconds) {
     const int32_t most = m->desc.tree.num_draft_tokens;
-    int code = specrt__meter_make_room(m, 2 * n + SPECRT__METER_LIKE);
-    if (code == 0) code = specrt__meter_warm(m, 1, true);
-    while (code == 0 && m->n_unread < n - 1) {
-        int32_t left = n - 1 - m->n_unread, now = left < most ? left : most;
+    int code = specrt__meter_warm(m, 1, n_levels);
+    while (code == 0 && m->n_unread < n_unread) {
+        int32_t left = n_unread - m->n_unread, now = left < most ? left : most;
         code = specrt__meter_verify(m, now, now);
     }
     double began = specrt__meter_now(m);
-    if (code == 0) code = specrt__meter_draft(m, 0, 1);
-    seconds[0] = specrt__meter_now(m) - began;
+    if (code == 0) code = specrt__meter_begin_draft(m, n_levels);
+    *seconds = specrt__meter_now(m) - began;
+    return code;
+}
+
+/* Of blocks, what is longer than a whole one is read. */
+static int specrt__meter_time_draft(specrt__meter *m, int32_t n, double *seconds) {
+    int32_t n_levels = n < m->n_block ? n : m->n_block;
+    int code = specrt__meter_make_room(m, 2 * (n + SPECRT__METER_LIKE));
+    if (code != 0) return code;
+    if (m->n_block == 0) return specrt__meter_time_first(m, 1, n - 1, seconds);
+    return specrt__meter_time_first(m, n_levels, 1 + n - n_levels, seconds);
+}
+
+/* A product after the passes of a cycle. */
+static int specrt__meter_time_rows(specrt__meter *m, int32_t n_rows, int32_t n, double *seconds) {
+    int code = specrt__meter_verify(m, 1, 1);
+    if (code == 0) code = specrt__meter_begin_draft(m, n);
+    if (code == 0) specrt__meter_multiply(m, n_rows, n, seconds);
+    return code;
+}
+
+/* Of the next position's own list, then of all positions of a block. */
+static int specrt__meter_time_blocks(specrt__meter *m, int32_t n_rows, double *seconds) {
+    int code = 0;
+    specrt__meter_multiply(m, n_rows, 1, &seconds[1]);
+    for (int32_t w = 1; w < SPECRT_COSTS_WIDTHS && code == 0; w++)
+        code = specrt__meter_time_rows(m, n_rows, specrt_costs_width(w), &seconds[1 + w]);
     return code;
 }
 
@@ -17751,9 +17918,8 @@ static int specrt__meter_time_head(specrt__meter *m, int32_t n_rows, double *sec
     double unused;
     int code = specrt__meter_make_room(m, SPECRT_TREE_MAX_TOPK);
     specrt__meter_multiply(m, n_rows, 1, &unused); /* of the cycle before */
-    if (code == 0) code = specrt__meter_verify(m, 1, 1);
-    if (code == 0) code = specrt__meter_draft(m, 0, 1);
-    if (code == 0) specrt__meter_multiply(m, n_rows, 1, &seconds[0]);
+    if (code == 0) code = specrt__meter_time_rows(m, n_rows, 1, &seconds[0]);
+    if (m->n_block > 0) return code == 0 ? specrt__meter_time_blocks(m, n_rows, seconds) : code;
     for (int32_t w = 0; w < SPECRT_COSTS_WIDTHS && code == 0; w++) {
         int32_t n = specrt_costs_width(w);
         if (n > m->desc.tree.topk || w + 1 >= m->desc.tree.num_steps) break;
@@ -17767,7 +17933,7 @@ static int specrt__meter_time_prompt(specrt__meter *m, int32_t n, double *second
     double at[4] = {specrt__meter_now(m), 0, 0, 0};
     int code = specrt__meter_read(m, n, 0);
     at[1] = specrt__meter_now(m);
-    if (code == 0) code = specrt__meter_draft(m, 0, 1);
+    if (code == 0) code = specrt__meter_begin_draft(m, 1);
     at[2] = specrt__meter_now(m);
     if (code == 0) code = specrt__meter_read(m, n, 1);
     at[3] = specrt__meter_now(m);
@@ -17788,12 +17954,12 @@ static int specrt__meter_pass(void *user, specrt_pass pass, int32_t n, double *s
 
 static specrt_status specrt__meter_check(const specrt_meter_desc *d, specrt_error *err) {
     const specrt_host *h = &d->host;
-    const char *missing = !h->target_prefill  ? "host.target_prefill"
-                          : !h->draft_step    ? "host.draft_step"
-                          : !h->target_verify ? "host.target_verify"
-                          : !h->commit        ? "host.commit"
-                          : !d->reset         ? "reset"
-                                              : NULL;
+    const char *missing = !h->target_prefill                  ? "host.target_prefill"
+                          : !h->draft_step && !h->draft_block ? "host.draft_step"
+                          : !h->target_verify                 ? "host.target_verify"
+                          : !h->commit                        ? "host.commit"
+                          : !d->reset                         ? "reset"
+                                                              : NULL;
     if (missing)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "meter: %s: expected a function, found NULL", missing);
@@ -17802,7 +17968,10 @@ static specrt_status specrt__meter_check(const specrt_meter_desc *d, specrt_erro
                                 "meter: expected n_logits and tree.num_draft_tokens of 1 or more, "
                                 "n_before of 0 or more, found %d, %d, %d",
                                 (int)d->n_logits, (int)d->tree.num_draft_tokens, (int)d->n_before);
-    return SPECRT_STATUS_OK;
+    if (d->n_block >= 0 && d->n_block <= SPECRT_TREE_MAX_STEPS) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "meter: n_block: expected 0 to %d positions, found %d",
+                            SPECRT_TREE_MAX_STEPS, (int)d->n_block);
 }
 
 static bool specrt__meter_fill(specrt__meter *m) {
@@ -17836,6 +18005,8 @@ SPECRT_API specrt_status specrt_meter_open(const specrt_meter_desc *desc, specrt
     out->user = m;
     if (m) m->desc = *desc;
     if (m && m->desc.n_before == 0) m->desc.n_before = SPECRT__METER_BEFORE;
+    if (m && desc->host.draft_block)
+        m->n_block = desc->n_block > 0 ? desc->n_block : desc->tree.num_steps;
     if (!m || !specrt__meter_fill(m)) {
         specrt_meter_close(out);
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
@@ -17846,7 +18017,9 @@ SPECRT_API specrt_status specrt_meter_open(const specrt_meter_desc *desc, specrt
     if (room < 1) room = 1;
     out->pass = specrt__meter_pass;
     out->most[SPECRT_PASS_TARGET] = specrt__meter_least(desc->tree.num_draft_tokens, room);
-    out->most[SPECRT_PASS_DRAFT] = specrt__meter_least(SPECRT__METER_DRAFT, (room + 1) / 2);
+    out->most[SPECRT_PASS_DRAFT] = m->n_block > 0
+                                       ? -specrt__meter_least(m->n_block, (room + 1) / 2)
+                                       : specrt__meter_least(SPECRT__METER_DRAFT, (room + 1) / 2);
     out->most[SPECRT_PASS_HEAD] =
         desc->head ? specrt__meter_least(desc->rows.n_rows, INT32_MAX) : 0;
     out->most[SPECRT_PASS_PROMPT] = specrt__meter_least(SPECRT__METER_PROMPT, room);
@@ -17893,8 +18066,12 @@ static double specrt__clock_target_at(const specrt_clock *c, int32_t n) {
     return specrt_curve_at(&c->costs.target, n) * exp(c->slow + c->target[i]);
 }
 
-static double specrt__clock_draft_at(const specrt_clock *c, int32_t n) {
-    return specrt_curve_at(&c->costs.draft, n) * exp(c->slow + c->draft);
+/* The drafter's passes of drafts of n levels in so many slots, which first read n_read tokens in all. A block
+ * has its levels in one pass. */
+static double specrt__clock_passes_at(const specrt_clock *c, int32_t n_slots, int32_t n,
+                                      int32_t n_read) {
+    return specrt__costs_draft(&c->costs, n_read, n, n_slots * c->tree.topk) *
+           exp(c->slow + c->draft);
 }
 
 static double specrt__clock_head_at(const specrt_clock *c) {
@@ -17902,15 +18079,20 @@ static double specrt__clock_head_at(const specrt_clock *c) {
 }
 
 static double specrt__clock_read_at(const specrt_clock *c) {
-    double more = (specrt__clock_draft_at(c, 8) - specrt__clock_draft_at(c, 1)) / 7;
-    return more > 0 ? more : 0;
+    return specrt__costs_read_token(&c->costs) * exp(c->slow + c->draft);
 }
 
 /* Seconds of drafting n levels in each of so many slots. */
 static double specrt__clock_drafts_at(const specrt_clock *c, int32_t n_slots, int32_t n) {
-    return specrt__clock_draft_at(c, n_slots) +
-           (n - 1) * specrt__clock_draft_at(c, n_slots * c->tree.topk) +
-           n * n_slots * specrt__clock_head_at(c);
+    return specrt__clock_passes_at(c, n_slots, n, n_slots) + n * n_slots * specrt__clock_head_at(c);
+}
+
+/* What a block has spent before its first token is chosen. @return NULL: the drafter has none */
+static const double *specrt__clock_sunk(const specrt_clock *c,
+                                        double out[SPECRT_TREE_MAX_STEPS + 1]) {
+    out[0] = 0;
+    for (int32_t n = 1; n <= c->tree.num_steps; n++) out[n] = specrt__clock_passes_at(c, 1, n, 1);
+    return c->costs.n_block > 0 ? out : NULL;
 }
 
 SPECRT_API void specrt_clock_table(const specrt_clock *c, int32_t n_slots, double *cycles,
@@ -17945,8 +18127,9 @@ SPECRT_API int specrt_clock_hopeless(const specrt_clock *c, char *line) {
 
 SPECRT_API specrt_status specrt_clock_auto(const specrt_clock *clock, int32_t keeps_chains,
                                            specrt_auto **out, specrt_error *err) {
-    double cycles[SPECRT_TREE_MAX_STEPS + 1], read;
+    double cycles[SPECRT_TREE_MAX_STEPS + 1], sunk[SPECRT_TREE_MAX_STEPS + 1], read;
     specrt_auto_desc desc;
+    const double *spent;
     SPECRT__NEED(clock);
     SPECRT__NEED(out);
     specrt_clock_table(clock, 1, cycles, &read);
@@ -17956,7 +18139,10 @@ SPECRT_API specrt_status specrt_clock_auto(const specrt_clock *clock, int32_t ke
     desc.costs = cycles;
     desc.read = read;
     desc.keeps_chains = keeps_chains && clock->tree.topk == 1;
-    return specrt_auto_create(&desc, NULL, out, err);
+    SPECRT__TRY(specrt_auto_create(&desc, NULL, out, err));
+    spent = specrt__clock_sunk(clock, sunk);
+    return spent ? specrt_auto_set_sunk(*out, spent, err)
+                 : SPECRT_STATUS_OK; /* fits: of the costs */
 }
 
 /* ---- learning -------------------------------------------------------------------------------- */
@@ -17988,8 +18174,8 @@ static void specrt__clock_move_target(specrt_clock *c, const specrt_clock_cycle 
 static void specrt__clock_see_draft(specrt_clock *c, const specrt_clock_cycle *y) {
     double weight = specrt__clock_weight_of(c->since_draft);
     double off = specrt__clock_off_by(y->target_seconds, specrt__clock_target_at(c, y->n_tokens));
-    double passes = specrt__clock_draft_at(c, y->n_read) +
-                    (y->n_passes - 1) * specrt__clock_draft_at(c, y->n_slots * c->tree.topk);
+    int32_t n_levels = c->costs.n_block > 0 ? y->n_block : y->n_passes;
+    double passes = specrt__clock_passes_at(c, y->n_slots, n_levels, y->n_read);
     specrt__clock_move_target(c, y, weight * off);
     if (y->n_read <= SPECRT_TREE_MAX_NODES) /* not a whole prompt */
         c->draft += weight * specrt__clock_off_by(y->draft_seconds, passes);
@@ -18095,6 +18281,7 @@ static int specrt__clock_time_block(void *user, int32_t root, int32_t n, specrt_
     double began = t->now();
     int code = t->host.draft_block(t->host.user, root, n, block);
     specrt__clock_end_pass(t, began);
+    t->cycle.n_block = block->n > 0 && block->n < n ? block->n : n;
     return code;
 }
 
@@ -18121,17 +18308,19 @@ static int32_t specrt__clock_unread_after(const specrt_timer *t, int32_t n_accep
 static int specrt__clock_time_commit(void *user, const specrt_draft *draft,
                                      const specrt_verdict *verdict) {
     specrt_timer *t = (specrt_timer *)user;
-    double cycles[SPECRT_TREE_MAX_STEPS + 1], read;
+    double cycles[SPECRT_TREE_MAX_STEPS + 1], sunk[SPECRT_TREE_MAX_STEPS + 1], read;
     int code = t->host.commit(t->host.user, draft, verdict);
     double now = t->now();
     t->cycle.n_slots = 1;
     t->cycle.n_read = t->n_unread;
-    t->cycle.n_scored = t->cycle.n_passes;
+    t->cycle.n_scored = t->cycle.n_block > 0 ? t->cycle.n_block : t->cycle.n_passes;
     t->cycle.target_seconds = now - t->began - t->cycle.draft_seconds - t->cycle.head_seconds;
     t->n_unread = specrt__clock_unread_after(t, verdict->n - 1);
     if (t->began > 0 && specrt_clock_see(&t->clock, &t->cycle)) specrt_auto_skip(t->auto_draft);
     specrt_clock_table(&t->clock, 1, cycles, &read);
-    (void)specrt_auto_set_costs(t->auto_draft, cycles, read, NULL);
+    const double *spent = specrt__clock_sunk(&t->clock, sunk);
+    specrt_status status = specrt_auto_set_costs(t->auto_draft, cycles, read, NULL);
+    if (status == SPECRT_STATUS_OK && spent) (void)specrt_auto_set_sunk(t->auto_draft, spent, NULL);
     t->began = now;
     memset(&t->cycle, 0, sizeof t->cycle);
     return code;
@@ -18332,7 +18521,7 @@ static double specrt__advise_cycle(const specrt_costs *c, const specrt_costs_dra
                                    double scoring) {
     int32_t n = d->params.tree.num_steps;
     if (n < 1 || n > 3) n = 3;
-    return specrt_curve_at(&c->target, n + 1) + n * (specrt_curve_at(&c->draft, 1) + scoring);
+    return specrt_curve_at(&c->target, n + 1) + specrt__costs_draft(c, 1, n, 1) + n * scoring;
 }
 
 SPECRT_API const char *specrt_advise_untried(specrt_costs *costs,

@@ -93,9 +93,14 @@ typedef struct specrt_costs {
     int32_t keeps_chains;                         /* as in specrt_auto_desc */
     int32_t policy_rows; /* that the policy below scored in the mean, rounded up; 0: not known */
     char policy[SPECRT_COSTS_POLICY]; /* the fastest by these costs; "": none was compared */
-    double seconds;                   /* that measuring took; 0: unknown, as of a file */
-    double error; /* at sizes between the measured ones, as a share: the median; 0: unknown */
-    double worst; /* the same: the greatest */
+    /* Positions that a pass of the drafter drafts at most, where it drafts blocks; 0: token by token. Of
+     * blocks, draft is the one pass of a draft: up to n_block by its positions, behind one token that it
+     * reads first; from there on a whole block, by what it reads beyond that token. head_next of 4 and 10
+     * rows is then the product for so many positions, after passes of target and drafter */
+    int32_t n_block;
+    double seconds; /* that measuring took; 0: unknown, as of a file */
+    double error;   /* at sizes between the measured ones, as a share: the median; 0: unknown */
+    double worst;   /* the same: the greatest */
     /* Width of the 95% interval of a cycle with three drafts in plain passes, as a share; 0: unknown */
     double spread;
     double busy;     /* processors in use when measuring began, by the load average; 0: unknown */
@@ -129,9 +134,12 @@ typedef enum specrt_pass {
     /* The target's pass over a chain of n tokens, what a session takes from its logits, and the commit of the
      * first token */
     SPECRT_PASS_TARGET = 0,
-    SPECRT_PASS_DRAFT = 1, /* the first drafter pass of a draft, which reads n tokens */
+    /* The first drafter pass of a draft, which reads n tokens. Of blocks: of n positions behind one token, or
+     * a whole block behind so many more tokens, as in specrt_costs.n_block */
+    SPECRT_PASS_DRAFT = 1,
     /* Products of the head's first n rows in one cycle: with one hidden row after the target's pass, then at
-     * each next level with as many as specrt_costs_width() says */
+     * each next level with as many as specrt_costs_width() says. Of blocks: for as many positions of a block,
+     * each after passes of target and drafter; that of one position follows the first product */
     SPECRT_PASS_HEAD = 2,
     /* A prompt of n tokens: the target's part with logits of the last token; the drafter's first pass; the
      * target's part with logits of all tokens */
@@ -150,7 +158,8 @@ typedef struct specrt_meter {
      *   seconds : f64 [SPECRT_PASS_TIMES], zeros, written: its times in the order above; 0: not timed
      * Returns 0, or another value where a model failed. */
     int (*pass)(void *user, specrt_pass pass, int32_t n, double *seconds);
-    int32_t most[SPECRT_PASSES]; /* largest n of each pass; 0: it is not made */
+    /* Largest n of each pass; 0: it is not made. Of drafts, -n: of blocks of at most n positions */
+    int32_t most[SPECRT_PASSES];
 } specrt_meter;
 
 /* A host that is measured. Zero-initialise it. */
@@ -163,7 +172,8 @@ typedef struct specrt_meter_desc {
     const specrt_head *head;   /* the drafter's, borrowed; NULL: products are not timed */
     specrt_head_desc rows;     /* what head was bound from; its arrays are borrowed */
     int32_t n_before;          /* tokens in the caches before a pass; 0: 64 */
-    double (*now)(void);       /* seconds; monotonic; NULL: specrt_clock_seconds() */
+    int32_t n_block;     /* positions that host.draft_block drafts at most; 0: tree.num_steps */
+    double (*now)(void); /* seconds; monotonic; NULL: specrt_clock_seconds() */
 } specrt_meter_desc;
 
 /* specrt_meter_open() : A meter of the host's passes, by the calls that sessions make. The host's sequence is
@@ -204,7 +214,8 @@ typedef struct specrt_costs_drafts {
     specrt_session_params params; /* the tree of drafts; auto_draft is not read */
 } specrt_costs_drafts;
 
-/* specrt_costs_head() : Seconds of scoring a level by a policy: measured once, kept in costs.
+/* specrt_costs_head() : Seconds of scoring a level by a policy: measured once, kept in costs. With
+ * params.n_block above 0 a whole block is scored at once, and a position of it counts as a level.
  *   costs : read and changed
  *   drafts : what the policy is created from
  *   policy : its text
@@ -226,14 +237,15 @@ SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_draf
  *     prompt 64 0.81
  *     prompt_all 64 0.97
  *     draft_prompt 64 0.14
+ *     block 7
  *     keeps_chains 1
  *     policy 3072 window:3072@...
  *     error 0.02 0.09
  *     sum 5f0c8d1a2b3e4f60
  *
  * Seconds follow sizes; low and high may follow them. A head's policy ends its line. All below `draft` may be
- * absent: `first` and `next` are head_first and head_next, after its width; `policy` is after its rows.
- * Numbers have a decimal point in every locale. */
+ * absent: `first` and `next` are head_first and head_next, after its width; `policy` is after its rows;
+ * `block` is n_block. Numbers have a decimal point in every locale. */
 
 /* specrt_costs_text() : The text of costs.
  *   costs : read
@@ -292,6 +304,7 @@ typedef struct specrt_clock_cycle {
     int32_t n_passes;      /* of the drafter; 0: a plain cycle */
     int32_t n_read;        /* tokens of the drafter's first pass */
     int32_t n_scored;      /* levels that were scored, of all slots */
+    int32_t n_block;       /* positions that its one pass drafted; read where costs are of blocks */
     double target_seconds; /* all that is no drafting */
     double draft_seconds;  /* of the drafter's passes */
     double head_seconds;   /* of scoring */

@@ -4,6 +4,7 @@
  * FUNCTIONS (prefix specrt_):
  *     draft from a block            session_draft_block; specrt_host.draft_block
  *     make a tree of your own of it session_block_topk
+ *     choose how many positions     auto_set_sunk, and specrt_session_params.auto_draft
  *
  * A block takes the place of the passes of a draft: in the loop of >>decoding,
  *
@@ -77,6 +78,15 @@ struct specrt_block {
  * @return OK; BAD_ARG with the field; HOST: select failed, and begin must come next. */
 SPECRT_API specrt_status specrt_session_draft_block(specrt_session *session,
                                                     const specrt_block *block, specrt_draft *draft);
+
+/* specrt_auto_set_sunk() : What the pass of a block takes, of the costs that it was created with or was given
+ * last. Where a draft ends inside its block, this part is spent: further tokens must be worth the rest of
+ * their costs, and the cycle is charged for the whole pass.
+ *   sunk : f64 [n_lists, num_steps + 1] as costs of specrt_auto_desc, in the same unit, copied: from 0 to
+ *       the cost; column 0 is 0. Zeros: the drafter has no blocks, as after specrt_auto_create()
+ * @return OK; BAD_ARG: nothing has changed. */
+SPECRT_API specrt_status specrt_auto_set_sunk(specrt_auto *a, const double *sunk,
+                                              specrt_error *err);
 
 /* specrt_session_block_topk() : The k best tokens of each position without the logits of all tokens: exact
  * for the rows of the policy's union, which `sketch` searches the head for. It is the only pass of its cycle;

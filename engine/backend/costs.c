@@ -17,7 +17,8 @@ specrt_status sequence_meter(sequence *s, const specrt_head *head, const specrt_
                                     .tree = *tree,
                                     .head = head,
                                     .rows = s->of->info.head,
-                                    .n_before = n_before};
+                                    .n_before = n_before,
+                                    .n_block = s->of->info.n_block};
     return specrt_meter_open(&desc, out, err);
 }
 

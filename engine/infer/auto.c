@@ -1,4 +1,5 @@
 /* auto.c : see auto.h. */
+#include "specrt_block.h"
 #include "specrt_tools.h"
 #include "engine/infer/auto.h"
 
@@ -57,34 +58,70 @@ specrt_status auto_costs_write(const specrt_costs *costs, const char *path, bool
     return sl_out_bytes(path, force, text, specrt_costs_text(costs, text), err);
 }
 
-/* Seconds of cycles; a chain's target reads a node a level. Those of a drafter's pass for each token beyond
- * the first. */
-double auto_table(const auto_desc *d, double *cycles) {
+specrt_status auto_costs_fit(const specrt_costs *costs, int32_t n_block, const char *file,
+                             specrt_error *err) {
+    if ((costs->n_block > 0) == (n_block > 0)) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                            "%s: expected costs of %s, found those of %s; measure this drafter's",
+                            file, n_block > 0 ? "a drafter of blocks" : "drafts token by token",
+                            n_block > 0 ? "drafts token by token" : "a drafter of blocks");
+}
+
+double auto_read(const specrt_costs *c) {
+    int32_t n = c->n_block > 0 ? c->n_block : 1;
+    double more = (specrt_curve_at(&c->draft, n + 7) - specrt_curve_at(&c->draft, n)) / 7;
+    return more > 0 ? more : 0;
+}
+
+double auto_draft(const specrt_costs *c, double n_read, int32_t n, int32_t topk) {
+    if (c->n_block > 0) return specrt_curve_at(&c->draft, n) + (n_read - 1) * auto_read(c);
+    return specrt_curve_at(&c->draft, n_read) + (n - 1) * specrt_curve_at(&c->draft, topk);
+}
+
+/* A product of n positions, between those that were timed: of 1, 4 and 10. */
+static double block_head(const specrt_costs *c, double rows, int32_t n) {
+    int32_t w = n > specrt_costs_width(1) ? 2 : 1;
+    const specrt_curve *before = w == 1 ? &c->head_first : &c->head_next[w - 1];
+    double low = specrt_costs_width(w - 1), at = specrt_curve_at(before, rows);
+    double slope = (specrt_curve_at(&c->head_next[w], rows) - at) / (specrt_costs_width(w) - low);
+    return at + (slope > 0 ? slope : 0) * (n - low);
+}
+
+double auto_head(const specrt_costs *c, double rows, int32_t n, int32_t topk) {
+    if (c->n_block > 0) return block_head(c, rows, n);
+    return specrt_curve_at(&c->head_first, rows) +
+           (n - 1) * specrt_curve_at(specrt_costs_next(c, topk), rows);
+}
+
+/* Seconds of cycles; a chain's target reads a node a level. */
+double auto_table(const auto_desc *d, double *cycles, double *sunk) {
     const specrt_costs *c = d->costs;
     const specrt_tree_params *tree = d->tree;
-    double more = (specrt_curve_at(&c->draft, 8) - specrt_curve_at(&c->draft, 1)) / 7;
     for (int32_t list = 0; list < d->n_lists; list++) {
         *cycles++ = specrt_curve_at(&c->target, 1);
-        for (int32_t n = 1; n <= tree->num_steps; n++)
-            *cycles++ = specrt_curve_at(&c->draft, 1) +
-                        (n - 1) * specrt_curve_at(&c->draft, tree->topk) +
-                        specrt_curve_at(&c->head_first, d->rows[list]) +
-                        (n - 1) * specrt_curve_at(specrt_costs_next(c, tree->topk), d->rows[list]) +
+        *sunk++ = 0;
+        for (int32_t n = 1; n <= tree->num_steps; n++) {
+            double draft = auto_draft(c, 1, n, tree->topk);
+            *sunk++ = c->n_block > 0 ? draft : 0;
+            *cycles++ = draft + auto_head(c, d->rows[list], n, tree->topk) +
                         specrt_curve_at(&c->target, specrt_costs_nodes(tree, n));
+        }
     }
-    return more > 0 ? more : 0;
+    return auto_read(c);
 }
 
 specrt_status auto_open(const auto_desc *d, specrt_auto **out, specrt_error *err) {
     double cycles[SPECRT_AUTO_MAX_LISTS * (SPECRT_TREE_MAX_STEPS + 1)];
-    double read = auto_table(d, cycles);
+    double sunk[SPECRT_AUTO_MAX_LISTS * (SPECRT_TREE_MAX_STEPS + 1)];
+    double read = auto_table(d, cycles, sunk);
     const specrt_auto_desc desc = {.num_steps = d->tree->num_steps,
                                    .n_lists = d->n_lists,
                                    .rows = d->lists,
                                    .costs = cycles,
                                    .read = read,
                                    .keeps_chains = d->costs->keeps_chains && d->tree->topk == 1};
-    return specrt_auto_create(&desc, NULL, out, err);
+    TRY(specrt_auto_create(&desc, NULL, out, err));
+    return specrt_auto_set_sunk(*out, sunk, err); /* fits: parts of the costs */
 }
 
 /* ---- lists ---- */

@@ -30,6 +30,21 @@ const char *auto_policy_file(const char *text, const specrt_costs *costs, const 
  * @return status */
 specrt_status auto_policy_opened(specrt_status status, const char *file, specrt_error *err);
 
+/* auto_costs_fit() : whether costs in `file` are of the kind of drafter that there is.
+ * @return OK; BAD_INPUT: one drafts blocks, the other token by token.
+ *   n_block : of the drafter, as in specrt_costs */
+specrt_status auto_costs_fit(const specrt_costs *costs, int32_t n_block, const char *file,
+                             specrt_error *err);
+
+/* auto_draft() : seconds of the drafter's passes of a draft of n levels; the first reads n_read tokens.
+ *   topk : rows of the next passes; a block is one pass
+ * auto_read() : of a token, after the first, that the drafter reads before a draft.
+ * auto_head() : of the head's products of a draft of n levels, of `rows` rows each. A block has one product
+ * of its positions, with the rows of all. */
+double auto_draft(const specrt_costs *costs, double n_read, int32_t n, int32_t topk);
+double auto_read(const specrt_costs *costs);
+double auto_head(const specrt_costs *costs, double rows, int32_t n, int32_t topk);
+
 /* What specrt_auto is made from, borrowed for the call. */
 typedef struct auto_desc {
     const specrt_costs *costs;
@@ -40,10 +55,11 @@ typedef struct auto_desc {
     int32_t n_lists;
 } auto_desc;
 
-/* auto_table() : costs and read of specrt_auto_desc.
+/* auto_table() : costs and read of specrt_auto_desc, and what specrt_auto_set_sunk() takes.
  *   cycles : f64 [n_lists, num_steps + 1], written
+ *   sunk : as cycles; zeros where the drafter has no blocks
  * @return read */
-double auto_table(const auto_desc *desc, double *cycles);
+double auto_table(const auto_desc *desc, double *cycles, double *sunk);
 
 /* auto_open() : @return as specrt_auto_create() */
 specrt_status auto_open(const auto_desc *desc, specrt_auto **out, specrt_error *err);

@@ -16,6 +16,7 @@
  * here) and at least 1 here, so a rate of at most 33 tokens by cost is below 2^38. The greatest product is
  * that of a prompt and what reading a token of it costs, 2^24 2^36. _gains() multiplies a rate by a cost
  * only where the cost is below 32 tokens, 2^21 here. */
+#include "specrt_block.h"
 #include "adapt/auto.h"
 #include "core/base.h"
 
@@ -44,6 +45,13 @@ static int64_t specrt__auto_next(const specrt_auto *a, int32_t level, int64_t be
 
 static int64_t specrt__auto_cost(const specrt_auto *a, int32_t list, int32_t n_steps) {
     return a->costs[list][n_steps] + (n_steps > 0 ? (a->n_unread - 1) * a->read : 0);
+}
+
+/* What the pass of a block has cost beyond the block of n_steps positions that costs know. */
+static int64_t specrt__auto_spent(const specrt_auto *a, int32_t n_steps) {
+    const int64_t *sunk = a->sunk[a->choice.list];
+    if (a->n_block <= n_steps) return 0;
+    return sunk[a->n_block] - sunk[n_steps] + (n_steps == 0 ? (a->n_unread - 1) * a->read : 0);
 }
 
 /* Reading the prompt, once, before the first draft. */
@@ -146,15 +154,18 @@ SPECRT__INTERNAL int32_t specrt__auto_bin(float before, float logprob) {
     return bin;
 }
 
-/* Whether any number of further levels emits more than their time would elsewhere. */
+/* Whether any number of further levels emits more than their time would elsewhere. The positions of a block
+ * were computed together: more of them cost their scoring and the target's nodes alone. */
 static int specrt__auto_gains(const specrt_auto *a, int32_t n) {
     int64_t cover = specrt__auto_rate(&a->covers[a->choice.list], SPECRT__AUTO_COVER);
     int64_t rate = a->rate > SPECRT__AUTO_ONE ? a->rate : SPECRT__AUTO_ONE, reached = a->path;
+    const int64_t *costs = a->costs[a->choice.list], *sunk = a->sunk[a->choice.list];
     int64_t gain = 0, next = 0;
     if (a->n_lists == 1) cover = SPECRT__AUTO_ONE;
     for (int32_t i = 0; i < n; i++) next = specrt__auto_next(a, i, next);
     for (int32_t i = n; i < a->choice.num_steps; i++) {
-        int64_t more = a->costs[a->choice.list][i + 1] - a->costs[a->choice.list][n];
+        int64_t more = costs[i + 1] - costs[n];
+        if (a->n_block > 0) more -= sunk[i + 1] - sunk[n];
         next = specrt__auto_next(a, i, next);
         reached = reached * (next * cover >> 16) >> 16;
         gain += reached;
@@ -162,6 +173,10 @@ static int specrt__auto_gains(const specrt_auto *a, int32_t n) {
         if (more < gain && (more < 0 || gain * SPECRT__AUTO_ONE > rate * more)) return 1;
     }
     return 0;
+}
+
+SPECRT__INTERNAL void specrt__auto_block(specrt_auto *a, int32_t n) {
+    if (a) a->n_block = n < a->num_steps ? n : a->num_steps;
 }
 
 SPECRT_API int specrt_auto_should_continue(specrt_auto *a, int32_t n, float logprob) {
@@ -241,7 +256,9 @@ SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_c
         c->n_accepted > c->n_passes)
         return SPECRT_STATUS_BAD_ARG;
     specrt_auto_choose(a, &choice);
-    int64_t cost = specrt__auto_cost(a, choice.list, c->n_passes);
+    const bool drafts = c->n_passes > 0 || a->n_block > 0;
+    int64_t cost =
+        specrt__auto_cost(a, choice.list, c->n_passes) + specrt__auto_spent(a, c->n_passes);
     specrt__auto_learn(a, c);
     specrt__auto_wait(a, c);
     a->stats.n_cycles++;
@@ -250,20 +267,21 @@ SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_c
     a->stats.n_probes += a->probes && c->n_passes > 0;
     a->stats.n_passes += c->n_passes;
     a->stats.cost += (double)cost / SPECRT__AUTO_ONE;
-    if (c->n_passes > 0) {
+    if (drafts) {
         a->stats.cost += (double)specrt__auto_prompt(a) / SPECRT__AUTO_ONE;
         a->n_prompt = 0;
     }
     a->n_left = a->n_left > c->n_accepted + 1 ? a->n_left - c->n_accepted - 1 : 0;
     a->balance += (c->n_accepted + 1) * (int64_t)(SPECRT__AUTO_ONE + SPECRT__AUTO_EXCESS) - cost;
     if (a->balance > SPECRT__AUTO_SAVED) a->balance = SPECRT__AUTO_SAVED;
-    if (c->n_passes == 0)
+    if (!drafts)
         a->n_unread++;
     else if (a->keeps_chains)
         a->n_unread = c->n_accepted == c->n_passes ? 2 : 1;
     else
         a->n_unread = c->n_accepted + 1;
     a->chosen = false;
+    a->n_block = 0;
     return SPECRT_STATUS_OK;
 }
 
@@ -274,6 +292,7 @@ SPECRT_API void specrt_auto_begin(specrt_auto *a) {
     if (!a->told) a->waited = a->interval; /* another text: look again */
     memset(a->paths, 0, sizeof a->paths);
     a->chosen = false;
+    a->n_block = 0;
 }
 
 SPECRT_API void specrt_auto_unread(specrt_auto *a, int64_t n, int64_t n_left) {
@@ -316,6 +335,7 @@ static specrt_status specrt__auto_take_costs(specrt_auto *a, const specrt_auto_d
                 return specrt__auto_refuse("costs", "above 0, at most a million plain passes", cost,
                                            err);
         }
+    a->plain = plain;
     if (specrt__auto_passes(d->read, plain, &a->read)) return SPECRT_STATUS_OK;
     return specrt__auto_refuse("read", "0 to a million plain passes", d->read, err);
 }
@@ -334,6 +354,22 @@ SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *cos
     specrt_status status = specrt__auto_take_costs(a, &desc, err);
     if (status != SPECRT_STATUS_OK) *a = was;
     return status;
+}
+
+SPECRT_API specrt_status specrt_auto_set_sunk(specrt_auto *a, const double *sunk,
+                                              specrt_error *err) {
+    SPECRT__NEED(a);
+    SPECRT__NEED(sunk);
+    specrt_auto was = *a;
+    for (int32_t list = 0; list < a->n_lists; list++)
+        for (int32_t n = 0; n <= a->num_steps; n++) {
+            double spent = *sunk++;
+            int64_t *out = &a->sunk[list][n], most = n ? a->costs[list][n] : 0;
+            if (specrt__auto_passes(spent, a->plain, out) && *out <= most) continue;
+            *a = was;
+            return specrt__auto_refuse("sunk", "0 to the cost, 0 without a draft", spent, err);
+        }
+    return SPECRT_STATUS_OK;
 }
 
 SPECRT_API void specrt_auto_skip(specrt_auto *a) {

@@ -23,6 +23,9 @@ struct specrt_auto {
     specrt_env env;
     int32_t num_steps, n_lists, rows[SPECRT_AUTO_MAX_LISTS]; /* rows[0] 0: the whole policy */
     int64_t costs[SPECRT_AUTO_MAX_LISTS][SPECRT_TREE_MAX_STEPS + 1];
+    int64_t sunk[SPECRT_AUTO_MAX_LISTS]
+                [SPECRT_TREE_MAX_STEPS + 1]; /* of costs, by a block's pass */
+    double plain;                            /* a plain pass, in the unit of the costs */
     int64_t read;
     bool keeps_chains;
     specrt__auto_tally
@@ -38,6 +41,7 @@ struct specrt_auto {
     bool told;                            /* plain cycles come with the target's probabilities */
     bool skips;                           /* the next choice is a plain cycle, asked for */
     bool chosen, probes;                  /* of the cycle at hand */
+    int32_t n_block;                      /* positions of its block; 0: there is none */
     specrt_auto_choice choice;
     int64_t rate;  /* tokens by pass that the best choice is thought to give */
     int64_t path;  /* that what is drafted is accepted */
@@ -56,6 +60,9 @@ static inline void specrt__auto_count(specrt__auto_tally *t, bool hit) {
 }
 
 /* --- within a draft --- */
+
+/* The pass of a block of n positions was made for the draft at hand. */
+SPECRT__INTERNAL void specrt__auto_block(specrt_auto *a, int32_t n);
 
 SPECRT__INTERNAL int32_t specrt__auto_bin(float before, float logprob);
 

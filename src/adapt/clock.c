@@ -1,5 +1,8 @@
 /* clock.c : what cycles cost now, from the clock of cycles. Refuses nothing that it can count. */
 #include "specrt_adapt.h"
+#include "specrt_block.h"
+#include "adapt/auto.h"
+#include "adapt/costs.h"
 #include "core/base.h"
 #include "core/os.h"
 
@@ -31,8 +34,12 @@ static double specrt__clock_target_at(const specrt_clock *c, int32_t n) {
     return specrt_curve_at(&c->costs.target, n) * exp(c->slow + c->target[i]);
 }
 
-static double specrt__clock_draft_at(const specrt_clock *c, int32_t n) {
-    return specrt_curve_at(&c->costs.draft, n) * exp(c->slow + c->draft);
+/* The drafter's passes of drafts of n levels in so many slots, which first read n_read tokens in all. A block
+ * has its levels in one pass. */
+static double specrt__clock_passes_at(const specrt_clock *c, int32_t n_slots, int32_t n,
+                                      int32_t n_read) {
+    return specrt__costs_draft(&c->costs, n_read, n, n_slots * c->tree.topk) *
+           exp(c->slow + c->draft);
 }
 
 static double specrt__clock_head_at(const specrt_clock *c) {
@@ -40,15 +47,20 @@ static double specrt__clock_head_at(const specrt_clock *c) {
 }
 
 static double specrt__clock_read_at(const specrt_clock *c) {
-    double more = (specrt__clock_draft_at(c, 8) - specrt__clock_draft_at(c, 1)) / 7;
-    return more > 0 ? more : 0;
+    return specrt__costs_read_token(&c->costs) * exp(c->slow + c->draft);
 }
 
 /* Seconds of drafting n levels in each of so many slots. */
 static double specrt__clock_drafts_at(const specrt_clock *c, int32_t n_slots, int32_t n) {
-    return specrt__clock_draft_at(c, n_slots) +
-           (n - 1) * specrt__clock_draft_at(c, n_slots * c->tree.topk) +
-           n * n_slots * specrt__clock_head_at(c);
+    return specrt__clock_passes_at(c, n_slots, n, n_slots) + n * n_slots * specrt__clock_head_at(c);
+}
+
+/* What a block has spent before its first token is chosen. @return NULL: the drafter has none */
+static const double *specrt__clock_sunk(const specrt_clock *c,
+                                        double out[SPECRT_TREE_MAX_STEPS + 1]) {
+    out[0] = 0;
+    for (int32_t n = 1; n <= c->tree.num_steps; n++) out[n] = specrt__clock_passes_at(c, 1, n, 1);
+    return c->costs.n_block > 0 ? out : NULL;
 }
 
 SPECRT_API void specrt_clock_table(const specrt_clock *c, int32_t n_slots, double *cycles,
@@ -83,8 +95,9 @@ SPECRT_API int specrt_clock_hopeless(const specrt_clock *c, char *line) {
 
 SPECRT_API specrt_status specrt_clock_auto(const specrt_clock *clock, int32_t keeps_chains,
                                            specrt_auto **out, specrt_error *err) {
-    double cycles[SPECRT_TREE_MAX_STEPS + 1], read;
+    double cycles[SPECRT_TREE_MAX_STEPS + 1], sunk[SPECRT_TREE_MAX_STEPS + 1], read;
     specrt_auto_desc desc;
+    const double *spent;
     SPECRT__NEED(clock);
     SPECRT__NEED(out);
     specrt_clock_table(clock, 1, cycles, &read);
@@ -94,7 +107,10 @@ SPECRT_API specrt_status specrt_clock_auto(const specrt_clock *clock, int32_t ke
     desc.costs = cycles;
     desc.read = read;
     desc.keeps_chains = keeps_chains && clock->tree.topk == 1;
-    return specrt_auto_create(&desc, NULL, out, err);
+    SPECRT__TRY(specrt_auto_create(&desc, NULL, out, err));
+    spent = specrt__clock_sunk(clock, sunk);
+    return spent ? specrt_auto_set_sunk(*out, spent, err)
+                 : SPECRT_STATUS_OK; /* fits: of the costs */
 }
 
 /* ---- learning -------------------------------------------------------------------------------- */
@@ -126,8 +142,8 @@ static void specrt__clock_move_target(specrt_clock *c, const specrt_clock_cycle 
 static void specrt__clock_see_draft(specrt_clock *c, const specrt_clock_cycle *y) {
     double weight = specrt__clock_weight_of(c->since_draft);
     double off = specrt__clock_off_by(y->target_seconds, specrt__clock_target_at(c, y->n_tokens));
-    double passes = specrt__clock_draft_at(c, y->n_read) +
-                    (y->n_passes - 1) * specrt__clock_draft_at(c, y->n_slots * c->tree.topk);
+    int32_t n_levels = c->costs.n_block > 0 ? y->n_block : y->n_passes;
+    double passes = specrt__clock_passes_at(c, y->n_slots, n_levels, y->n_read);
     specrt__clock_move_target(c, y, weight * off);
     if (y->n_read <= SPECRT_TREE_MAX_NODES) /* not a whole prompt */
         c->draft += weight * specrt__clock_off_by(y->draft_seconds, passes);
@@ -233,6 +249,7 @@ static int specrt__clock_time_block(void *user, int32_t root, int32_t n, specrt_
     double began = t->now();
     int code = t->host.draft_block(t->host.user, root, n, block);
     specrt__clock_end_pass(t, began);
+    t->cycle.n_block = block->n > 0 && block->n < n ? block->n : n;
     return code;
 }
 
@@ -259,17 +276,19 @@ static int32_t specrt__clock_unread_after(const specrt_timer *t, int32_t n_accep
 static int specrt__clock_time_commit(void *user, const specrt_draft *draft,
                                      const specrt_verdict *verdict) {
     specrt_timer *t = (specrt_timer *)user;
-    double cycles[SPECRT_TREE_MAX_STEPS + 1], read;
+    double cycles[SPECRT_TREE_MAX_STEPS + 1], sunk[SPECRT_TREE_MAX_STEPS + 1], read;
     int code = t->host.commit(t->host.user, draft, verdict);
     double now = t->now();
     t->cycle.n_slots = 1;
     t->cycle.n_read = t->n_unread;
-    t->cycle.n_scored = t->cycle.n_passes;
+    t->cycle.n_scored = t->cycle.n_block > 0 ? t->cycle.n_block : t->cycle.n_passes;
     t->cycle.target_seconds = now - t->began - t->cycle.draft_seconds - t->cycle.head_seconds;
     t->n_unread = specrt__clock_unread_after(t, verdict->n - 1);
     if (t->began > 0 && specrt_clock_see(&t->clock, &t->cycle)) specrt_auto_skip(t->auto_draft);
     specrt_clock_table(&t->clock, 1, cycles, &read);
-    (void)specrt_auto_set_costs(t->auto_draft, cycles, read, NULL);
+    const double *spent = specrt__clock_sunk(&t->clock, sunk);
+    specrt_status status = specrt_auto_set_costs(t->auto_draft, cycles, read, NULL);
+    if (status == SPECRT_STATUS_OK && spent) (void)specrt_auto_set_sunk(t->auto_draft, spent, NULL);
     t->began = now;
     memset(&t->cycle, 0, sizeof t->cycle);
     return code;

@@ -1,5 +1,6 @@
 /* costs.c : what passes take on this machine: curves by size, and what scoring by a policy takes. */
 #include "specrt_adapt.h"
+#include "specrt_block.h"
 #include "adapt/costs.h"
 #include "core/base.h"
 #include "core/os.h"
@@ -84,6 +85,20 @@ SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n)
     return all < tree->num_draft_tokens ? all : tree->num_draft_tokens;
 }
 
+SPECRT__INTERNAL double specrt__costs_read_token(const specrt_costs *c) {
+    int32_t n = c->n_block > 0 ? c->n_block : 1;
+    double more =
+        specrt_curve_at(&c->draft, n + SPECRT__COSTS_READ) - specrt_curve_at(&c->draft, n);
+    return more > 0 ? more / SPECRT__COSTS_READ : 0;
+}
+
+SPECRT__INTERNAL double specrt__costs_draft(const specrt_costs *c, double n_read, int32_t n,
+                                            int32_t width) {
+    if (c->n_block > 0)
+        return specrt_curve_at(&c->draft, n) + (n_read - 1) * specrt__costs_read_token(c);
+    return specrt_curve_at(&c->draft, n_read) + (n - 1) * specrt_curve_at(&c->draft, width);
+}
+
 /* In the order of passes and their times. */
 SPECRT__INTERNAL specrt_curve *specrt__costs_curve(specrt_costs *c, int32_t i, const char **name) {
     static const char *const names[] = {"target",  "draft",  "first",        "next 1",    "next 4",
@@ -140,7 +155,21 @@ static double specrt__costs_time_levels(specrt_session *s, const float *hidden, 
     return n > 0 ? sum / n : 0;
 }
 
+/* A whole block. @return seconds a position; 0: an error */
+static double specrt__costs_time_block(specrt_session *s, const float *hidden, int32_t n) {
+    specrt_block block;
+    specrt_draft draft;
+    SPECRT__CLEAR(&block, 1);
+    block.n = n;
+    block.hidden = block.input = hidden;
+    specrt__costs_fill_cache();
+    double began = specrt__os_seconds();
+    if (specrt_session_draft_block(s, &block, &draft) != SPECRT_STATUS_OK) return 0;
+    return (specrt__os_seconds() - began) / n;
+}
+
 static double specrt__costs_time_session(specrt_session *s, const specrt_costs_drafts *d) {
+    const int32_t n_block = d->params.n_block;
     size_t n = SPECRT_TREE_MAX_TOPK * (size_t)d->n_cols;
     double least = 0;
     float *hidden = (float *)malloc(n * sizeof *hidden);
@@ -148,7 +177,8 @@ static double specrt__costs_time_session(specrt_session *s, const specrt_costs_d
     for (int round = 0; hidden && round < SPECRT__COSTS_HEAD_ROUNDS; round++) {
         double seconds = 0;
         if (specrt__costs_read_prompt(s, d->policy.n_vocab) == SPECRT_STATUS_OK)
-            seconds = specrt__costs_time_levels(s, hidden, d->params.tree.num_steps);
+            seconds = n_block > 0 ? specrt__costs_time_block(s, hidden, n_block)
+                                  : specrt__costs_time_levels(s, hidden, d->params.tree.num_steps);
         if (seconds > 0 && (least == 0 || seconds < least)) least = seconds;
     }
     free(hidden);

@@ -192,6 +192,11 @@ static bool specrt__costs_take_line(specrt_costs *c, const char *line) {
         c->worst = specrt__costs_number(&at);
         return !*at && c->error >= 0 && c->worst >= c->error && c->worst < 1e6;
     }
+    if ((at = specrt__costs_after(line, "block")) != NULL) {
+        double n = specrt__costs_number(&at);
+        c->n_block = n >= 1 && n <= SPECRT_TREE_MAX_STEPS ? (int32_t)n : 0;
+        return !*at && c->n_block > 0 && c->n_block == n;
+    }
     c->keeps_chains = 1;
     return strcmp(line, "keeps_chains 1") == 0;
 }
@@ -384,6 +389,7 @@ SPECRT_API size_t specrt_costs_text(const specrt_costs *c, char *out) {
         specrt__costs_put_number(&w, c->heads[i].seconds);
         specrt__costs_put(&w, " %s\n", c->heads[i].policy);
     }
+    if (c->n_block > 0) specrt__costs_put(&w, "block %d\n", (int)c->n_block);
     if (c->keeps_chains) specrt__costs_put(&w, "keeps_chains 1\n");
     if (c->policy[0]) specrt__costs_put(&w, "policy %d %s\n", (int)c->policy_rows, c->policy);
     if (c->worst > 0) {

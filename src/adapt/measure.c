@@ -37,6 +37,7 @@ typedef struct specrt__survey {
     specrt_costs *costs;
     double began, seconds;
     bool all;
+    int32_t n_block; /* of the meter's drafts; 0: they are token by token */
     int32_t n, n_errors;
     specrt__site sites[SPECRT__MEASURE_SITES];
     double errors[SPECRT__MEASURE_SITES * SPECRT_PASS_TIMES];
@@ -75,6 +76,17 @@ static void specrt__survey_add_head(specrt__survey *v) {
     if (most > 0) specrt__survey_add(v, SPECRT_PASS_HEAD, most, false);
 }
 
+/* Blocks of one position and whole ones, then these behind more tokens; of all, lengths in between. */
+static void specrt__survey_add_blocks(specrt__survey *v) {
+    specrt__survey_add(v, SPECRT_PASS_DRAFT, 1, false);
+    if (v->n_block > 1) specrt__survey_add(v, SPECRT_PASS_DRAFT, v->n_block, false);
+    specrt__survey_add(v, SPECRT_PASS_DRAFT, v->n_block + SPECRT__COSTS_READ, false);
+    for (int32_t n = 2; v->all && n < v->n_block; n *= 2)
+        specrt__survey_add(v, SPECRT_PASS_DRAFT, n, false);
+    for (int32_t n = 3; v->all && n < v->n_block; n *= 2)
+        specrt__survey_add(v, SPECRT_PASS_DRAFT, n, true);
+}
+
 static void specrt__survey_fill(specrt__survey *v) {
     static const int32_t nodes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
     static const int32_t other_nodes[] = {5, 7, 9, 14, 20, 28, 40, 54};
@@ -84,11 +96,14 @@ static void specrt__survey_fill(specrt__survey *v) {
     int32_t last = specrt__survey_add_all(v, SPECRT_PASS_TARGET, nodes, 11, false);
     int32_t nodes_most = most[0] < SPECRT_TREE_MAX_NODES ? most[0] : SPECRT_TREE_MAX_NODES;
     if (last < nodes_most) specrt__survey_add(v, SPECRT_PASS_TARGET, nodes_most, false);
-    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, drafts, 2, false);
+    if (v->n_block > 0)
+        specrt__survey_add_blocks(v);
+    else
+        specrt__survey_add_all(v, SPECRT_PASS_DRAFT, drafts, 2, false);
     if (!v->all) return;
     for (int32_t i = 0; i < 8 && other_nodes[i] < nodes_most; i++)
         specrt__survey_add(v, SPECRT_PASS_TARGET, other_nodes[i], true);
-    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, more_drafts, 3, false);
+    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, more_drafts, 3, false); /* of blocks, none */
     specrt__survey_add_all(v, SPECRT_PASS_DRAFT, other_drafts, 2, true);
     specrt__survey_add_head(v);
     last = specrt__survey_add_all(v, SPECRT_PASS_PROMPT, prompts, 3, false);
@@ -158,9 +173,10 @@ SPECRT__INTERNAL void specrt__costs_judge(specrt_costs *c) {
     const specrt_curve *target = &c->target, *draft = &c->draft;
     int32_t most = target->n > 0 ? target->sizes[target->n - 1] : 1;
     int32_t n = most < SPECRT__MEASURE_VERIFIED ? most : SPECRT__MEASURE_VERIFIED;
+    int32_t size = c->n_block > 0 ? c->n_block : 1, passes = c->n_block > 0 ? 1 : n - 1;
     double plain = specrt_curve_at(target, 1);
-    double cycle = specrt_curve_at(target, n) + (n - 1) * specrt_curve_at(draft, 1);
-    double width = specrt__measure_width(target, n) + (n - 1) * specrt__measure_width(draft, 1);
+    double cycle = specrt_curve_at(target, n) + passes * specrt_curve_at(draft, size);
+    double width = specrt__measure_width(target, n) + passes * specrt__measure_width(draft, size);
     c->spread = hypot(width / cycle, specrt__measure_width(target, 1) / plain);
     if (c->spread > SPECRT__MEASURE_SPREAD) c->disturbed = 1;
 }
@@ -169,6 +185,7 @@ static void specrt__survey_make_curves(specrt__survey *v) {
     const char *name;
     specrt_curve *curve;
     SPECRT__CLEAR(v->costs, 1);
+    v->costs->n_block = v->n_block;
     for (int32_t k = 0; k < v->n; k++) {
         const specrt__site *s = &v->sites[k];
         if (s->held || s->n == 0) continue;
@@ -189,7 +206,7 @@ static void specrt__survey_make_curves(specrt__survey *v) {
 /* --- rounds --- */
 
 static bool specrt__survey_decides(const specrt__survey *v, const specrt__site *s) {
-    if (s->pass == SPECRT_PASS_DRAFT) return s->size == 1;
+    if (s->pass == SPECRT_PASS_DRAFT) return s->size == (v->n_block > 0 ? v->n_block : 1);
     int32_t most = v->meter->most[SPECRT_PASS_TARGET];
     int32_t n = most < SPECRT__MEASURE_VERIFIED ? most : SPECRT__MEASURE_VERIFIED;
     return s->pass == SPECRT_PASS_TARGET && (s->size == 1 || s->size == n);
@@ -346,7 +363,7 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, double 
     SPECRT__NEED(meter);
     SPECRT__NEED(out);
     SPECRT__CLEAR(out, 1);
-    if (!meter->pass || meter->most[0] < 1 || meter->most[1] < 1)
+    if (!meter->pass || meter->most[0] < 1 || meter->most[1] == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "costs: meter: expected passes of 1 token or more of target and "
                                 "drafter, found %d and %d",
@@ -354,6 +371,7 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, double 
     specrt__survey *v = (specrt__survey *)calloc(1, sizeof *v);
     if (!v) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "costs: out of memory");
     v->meter = meter;
+    v->n_block = meter->most[SPECRT_PASS_DRAFT] < 0 ? -meter->most[SPECRT_PASS_DRAFT] : 0;
     v->seconds = seconds > 0 ? seconds : SPECRT__MEASURE_SECONDS;
     v->all = all != 0;
     specrt_status status = specrt__survey_run(v, out, err);

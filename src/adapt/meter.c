@@ -1,5 +1,6 @@
 /* meter.c : passes of any host, for specrt_costs_measure(), by the calls that sessions make. */
 #include "specrt_adapt.h"
+#include "specrt_block.h"
 #include "core/base.h"
 
 #define SPECRT__METER_SMALL 0.01 /* seconds of these cycles, at most one more */
@@ -16,6 +17,7 @@ typedef struct specrt__meter {
     specrt_meter_desc desc;
     int64_t n_past;   /* tokens in the target's cache; 0: begin again */
     int32_t n_unread; /* of those, that the drafter has not read */
+    int32_t n_block;  /* positions of a block at most; 0: it drafts token by token */
     bool drafted;     /* since the last commit */
     int32_t *tokens;  /* [most(n_before, SPECRT__METER_PROMPT)] any */
     int32_t *ids;     /* [n_rows] of the head */
@@ -88,7 +90,8 @@ static int specrt__meter_verify(specrt__meter *m, int32_t n, int32_t keep) {
     if (code != 0) return code;
     if (logits) specrt__meter_best(m, logits, n);
     m->n_past += keep;
-    m->n_unread = m->drafted ? keep - 1 : m->n_unread + keep;
+    /* It reads a draft's root with the draft, but in front of a block only what was verified. */
+    m->n_unread = m->drafted && m->n_block == 0 ? keep - 1 : m->n_unread + keep;
     m->drafted = false;
     return h->commit(h->user, &draft, &verdict);
 }
@@ -101,6 +104,17 @@ static int specrt__meter_draft(specrt__meter *m, int32_t level, int32_t n) {
     m->drafted = true;
     m->n_unread = 0;
     return m->desc.host.draft_step(m->desc.host.user, level, &beam, &hidden, &input);
+}
+
+/* The first pass of a draft of n levels. */
+static int specrt__meter_begin_draft(specrt__meter *m, int32_t n) {
+    const specrt_host *h = &m->desc.host;
+    specrt_block block;
+    if (m->n_block == 0) return specrt__meter_draft(m, 0, 1);
+    SPECRT__CLEAR(&block, 1);
+    m->drafted = true;
+    m->n_unread = 0;
+    return h->draft_block(h->user, m->tokens[0], n < m->n_block ? n : m->n_block, &block);
 }
 
 /* The head's first rows where they lie: as fast as rows that were packed. */
@@ -134,19 +148,19 @@ static void specrt__meter_multiply(const specrt__meter *m, int32_t n_rows, int32
 
 /* --- passes --- */
 
-/* One cycle, up to the target's pass; a plain one has no draft. */
-static int specrt__meter_begin_cycle(specrt__meter *m, bool drafts) {
-    return drafts && !m->drafted ? specrt__meter_draft(m, 0, 1) : 0;
+/* One cycle, up to the target's pass, with a draft of so many levels; a plain one has none. */
+static int specrt__meter_begin_cycle(specrt__meter *m, int32_t n_levels) {
+    return n_levels > 0 && !m->drafted ? specrt__meter_begin_draft(m, n_levels) : 0;
 }
 
 /* Cycles like the one to be timed, as in decoding: the first takes up to twice as long, since it finds
  * neither weights in caches nor a graph of its shape. A large model's weights fit no cache. */
-static int specrt__meter_warm(specrt__meter *m, int32_t n, bool drafts) {
+static int specrt__meter_warm(specrt__meter *m, int32_t n, int32_t n_levels) {
     const double began = specrt__meter_now(m);
     int code = 0;
     for (int i = 0; i < SPECRT__METER_LIKE && code == 0; i++) {
         if (i > 0 && specrt__meter_now(m) - began > SPECRT__METER_SMALL) break;
-        code = specrt__meter_begin_cycle(m, drafts);
+        code = specrt__meter_begin_cycle(m, n_levels);
         if (code == 0) code = specrt__meter_verify(m, n, 1);
     }
     return code;
@@ -154,26 +168,52 @@ static int specrt__meter_warm(specrt__meter *m, int32_t n, bool drafts) {
 
 static int specrt__meter_time_target(specrt__meter *m, int32_t n, double *seconds) {
     int code = specrt__meter_make_room(m, n + SPECRT__METER_LIKE);
-    if (code == 0) code = specrt__meter_warm(m, n, n > 1);
-    if (code == 0) code = specrt__meter_begin_cycle(m, n > 1);
+    if (code == 0) code = specrt__meter_warm(m, n, n - 1);
+    if (code == 0) code = specrt__meter_begin_cycle(m, n - 1);
     double began = specrt__meter_now(m);
     if (code == 0) code = specrt__meter_verify(m, n, 1);
     seconds[0] = specrt__meter_now(m) - began;
     return code;
 }
 
-/* In front of the timed pass the drafter has read all, but for the root and n - 1 tokens before it. */
-static int specrt__meter_time_draft(specrt__meter *m, int32_t n, double *seconds) {
+/* The first pass of a draft of n_levels, in front of which the drafter has read all but n_unread tokens. */
+static int specrt__meter_time_first(specrt__meter *m, int32_t n_levels, int32_t n_unread,
+                                    double *seconds) {
     const int32_t most = m->desc.tree.num_draft_tokens;
-    int code = specrt__meter_make_room(m, 2 * n + SPECRT__METER_LIKE);
-    if (code == 0) code = specrt__meter_warm(m, 1, true);
-    while (code == 0 && m->n_unread < n - 1) {
-        int32_t left = n - 1 - m->n_unread, now = left < most ? left : most;
+    int code = specrt__meter_warm(m, 1, n_levels);
+    while (code == 0 && m->n_unread < n_unread) {
+        int32_t left = n_unread - m->n_unread, now = left < most ? left : most;
         code = specrt__meter_verify(m, now, now);
     }
     double began = specrt__meter_now(m);
-    if (code == 0) code = specrt__meter_draft(m, 0, 1);
-    seconds[0] = specrt__meter_now(m) - began;
+    if (code == 0) code = specrt__meter_begin_draft(m, n_levels);
+    *seconds = specrt__meter_now(m) - began;
+    return code;
+}
+
+/* Of blocks, what is longer than a whole one is read. */
+static int specrt__meter_time_draft(specrt__meter *m, int32_t n, double *seconds) {
+    int32_t n_levels = n < m->n_block ? n : m->n_block;
+    int code = specrt__meter_make_room(m, 2 * (n + SPECRT__METER_LIKE));
+    if (code != 0) return code;
+    if (m->n_block == 0) return specrt__meter_time_first(m, 1, n - 1, seconds);
+    return specrt__meter_time_first(m, n_levels, 1 + n - n_levels, seconds);
+}
+
+/* A product after the passes of a cycle. */
+static int specrt__meter_time_rows(specrt__meter *m, int32_t n_rows, int32_t n, double *seconds) {
+    int code = specrt__meter_verify(m, 1, 1);
+    if (code == 0) code = specrt__meter_begin_draft(m, n);
+    if (code == 0) specrt__meter_multiply(m, n_rows, n, seconds);
+    return code;
+}
+
+/* Of the next position's own list, then of all positions of a block. */
+static int specrt__meter_time_blocks(specrt__meter *m, int32_t n_rows, double *seconds) {
+    int code = 0;
+    specrt__meter_multiply(m, n_rows, 1, &seconds[1]);
+    for (int32_t w = 1; w < SPECRT_COSTS_WIDTHS && code == 0; w++)
+        code = specrt__meter_time_rows(m, n_rows, specrt_costs_width(w), &seconds[1 + w]);
     return code;
 }
 
@@ -183,9 +223,8 @@ static int specrt__meter_time_head(specrt__meter *m, int32_t n_rows, double *sec
     double unused;
     int code = specrt__meter_make_room(m, SPECRT_TREE_MAX_TOPK);
     specrt__meter_multiply(m, n_rows, 1, &unused); /* of the cycle before */
-    if (code == 0) code = specrt__meter_verify(m, 1, 1);
-    if (code == 0) code = specrt__meter_draft(m, 0, 1);
-    if (code == 0) specrt__meter_multiply(m, n_rows, 1, &seconds[0]);
+    if (code == 0) code = specrt__meter_time_rows(m, n_rows, 1, &seconds[0]);
+    if (m->n_block > 0) return code == 0 ? specrt__meter_time_blocks(m, n_rows, seconds) : code;
     for (int32_t w = 0; w < SPECRT_COSTS_WIDTHS && code == 0; w++) {
         int32_t n = specrt_costs_width(w);
         if (n > m->desc.tree.topk || w + 1 >= m->desc.tree.num_steps) break;
@@ -199,7 +238,7 @@ static int specrt__meter_time_prompt(specrt__meter *m, int32_t n, double *second
     double at[4] = {specrt__meter_now(m), 0, 0, 0};
     int code = specrt__meter_read(m, n, 0);
     at[1] = specrt__meter_now(m);
-    if (code == 0) code = specrt__meter_draft(m, 0, 1);
+    if (code == 0) code = specrt__meter_begin_draft(m, 1);
     at[2] = specrt__meter_now(m);
     if (code == 0) code = specrt__meter_read(m, n, 1);
     at[3] = specrt__meter_now(m);
@@ -220,12 +259,12 @@ static int specrt__meter_pass(void *user, specrt_pass pass, int32_t n, double *s
 
 static specrt_status specrt__meter_check(const specrt_meter_desc *d, specrt_error *err) {
     const specrt_host *h = &d->host;
-    const char *missing = !h->target_prefill  ? "host.target_prefill"
-                          : !h->draft_step    ? "host.draft_step"
-                          : !h->target_verify ? "host.target_verify"
-                          : !h->commit        ? "host.commit"
-                          : !d->reset         ? "reset"
-                                              : NULL;
+    const char *missing = !h->target_prefill                  ? "host.target_prefill"
+                          : !h->draft_step && !h->draft_block ? "host.draft_step"
+                          : !h->target_verify                 ? "host.target_verify"
+                          : !h->commit                        ? "host.commit"
+                          : !d->reset                         ? "reset"
+                                                              : NULL;
     if (missing)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "meter: %s: expected a function, found NULL", missing);
@@ -234,7 +273,10 @@ static specrt_status specrt__meter_check(const specrt_meter_desc *d, specrt_erro
                                 "meter: expected n_logits and tree.num_draft_tokens of 1 or more, "
                                 "n_before of 0 or more, found %d, %d, %d",
                                 (int)d->n_logits, (int)d->tree.num_draft_tokens, (int)d->n_before);
-    return SPECRT_STATUS_OK;
+    if (d->n_block >= 0 && d->n_block <= SPECRT_TREE_MAX_STEPS) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "meter: n_block: expected 0 to %d positions, found %d",
+                            SPECRT_TREE_MAX_STEPS, (int)d->n_block);
 }
 
 static bool specrt__meter_fill(specrt__meter *m) {
@@ -268,6 +310,8 @@ SPECRT_API specrt_status specrt_meter_open(const specrt_meter_desc *desc, specrt
     out->user = m;
     if (m) m->desc = *desc;
     if (m && m->desc.n_before == 0) m->desc.n_before = SPECRT__METER_BEFORE;
+    if (m && desc->host.draft_block)
+        m->n_block = desc->n_block > 0 ? desc->n_block : desc->tree.num_steps;
     if (!m || !specrt__meter_fill(m)) {
         specrt_meter_close(out);
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
@@ -278,7 +322,9 @@ SPECRT_API specrt_status specrt_meter_open(const specrt_meter_desc *desc, specrt
     if (room < 1) room = 1;
     out->pass = specrt__meter_pass;
     out->most[SPECRT_PASS_TARGET] = specrt__meter_least(desc->tree.num_draft_tokens, room);
-    out->most[SPECRT_PASS_DRAFT] = specrt__meter_least(SPECRT__METER_DRAFT, (room + 1) / 2);
+    out->most[SPECRT_PASS_DRAFT] = m->n_block > 0
+                                       ? -specrt__meter_least(m->n_block, (room + 1) / 2)
+                                       : specrt__meter_least(SPECRT__METER_DRAFT, (room + 1) / 2);
     out->most[SPECRT_PASS_HEAD] =
         desc->head ? specrt__meter_least(desc->rows.n_rows, INT32_MAX) : 0;
     out->most[SPECRT_PASS_PROMPT] = specrt__meter_least(SPECRT__METER_PROMPT, room);

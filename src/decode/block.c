@@ -325,6 +325,7 @@ SPECRT__INTERNAL specrt_status specrt__block_grow(specrt_session *s, const specr
     SPECRT__TRY(specrt__block_check(s, "draft_block", n));
     SPECRT__TRY(specrt__block_check_choice(s, block));
     if (s->auto_draft && s->choice.num_steps < n) n = s->choice.num_steps;
+    if (n > 0) specrt__auto_block(s->auto_draft, n);
     specrt_beam beam = specrt__session_beam(s);
     bool scored = n > 0 && specrt__block_score(s, block, n);
     for (int32_t i = 0; i < n && beam.n > 0; i++) {

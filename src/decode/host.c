@@ -103,6 +103,7 @@ static specrt_status specrt__host_block(specrt_session *s, const specrt_host *ho
     SPECRT__CLEAR(&block, 1);
     SPECRT__TRY(specrt_session_get_beam(s, &beam));
     if (beam.n == 0) return SPECRT_STATUS_OK;
+    if (s->auto_draft && s->choice.num_steps < n) n = s->choice.num_steps;
     int code = host->draft_block(host->user, s->tree->root, n, &block);
     SPECRT__TRY(specrt__host_returned(s, "draft_block", code, block.hidden != NULL));
     if (block.n > n) block.n = n;

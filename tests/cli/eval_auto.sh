@@ -69,10 +69,23 @@ same plain ../out
 warns "*warning: drafting off: none.gguf: *; plain decoding*"
 refuses 1 "*none.gguf: *" specrt-eval decode --target "$sample/target.gguf" --prompt x \
     --draft none.gguf --policy microspec
-# Passes of block drafters are not timed.
-answer --draft "$sample/block" --policy auto -q
+# So they are of a block drafter, whose passes are timed, or whose costs are given.
+block=(--target "$sample/target.gguf" --draft "$sample/block")
+answer --draft "$sample/block" --policy auto --num-steps 7 -q
 same plain ../out
-warns "*drafting off: costs: *found one of blocks, whose passes are not timed; name a policy *"
-refuses 3 "*costs: expected a drafter that drafts token by token, found one of blocks*" \
-    specrt-eval compare --target "$sample/target.gguf" --draft "$sample/block" --policy auto \
-    --prompt x
+! grep "drafting off" ../err || fail "expected an answer with drafts"
+{
+    grep -v "^draft" lines
+    printf '%s\n' "draft 1 2e-4" "draft 7 3e-4" "draft 14 4e-4" "block 7"
+} | sealed block.costs
+accepts specrt-eval compare "${block[@]}" --costs block.costs --policy auto+full,auto \
+    --prompts "$prompts/qa.jsonl" --limit 2 --max-tokens 24 --num-steps 7 -q
+refuses 3 "*given.costs: expected costs of a drafter of blocks, found those of drafts token by \
+token; measure this drafter's" \
+    specrt-eval compare "${block[@]}" --costs given.costs --policy auto --prompt x
+refuses 3 "*block.costs: expected costs of drafts token by token, found those of a drafter of *" \
+    specrt-eval compare "${pair[@]}" --costs block.costs --policy auto --prompt x
+# `plan` chooses among blocks, none longer than the drafter's, and its costs are of blocks.
+accepts specrt-eval plan "${block[@]}" --policy full --topk 1 --prompts "$prompts/qa.jsonl" \
+    --limit 2 --max-tokens 12 --measure 0.5 --json --costs-out planned.costs
+has costs.n_block=7

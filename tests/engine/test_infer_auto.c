@@ -62,7 +62,7 @@ static void test_table(void) {
                  {{3, 10, 60}, 3, {1, 11, 60, 60}}, {{3, 12, 60}, 3, {1, 13, 60, 60}}};
     static const int32_t rows[] = {1000, 2000};
     specrt_costs costs = {.error = 0};
-    double cycles[8];
+    double cycles[8], sunk[8];
     set_line(&costs.head_first, 3, 0.5);
     for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) set_line(&costs.head_next[w], w + 1, w + 1);
     set_line(&costs.draft, 7, 11);
@@ -70,8 +70,9 @@ static void test_table(void) {
     for (size_t t = 0; t < sizeof trees / sizeof *trees; t++) {
         const auto_desc desc = {&costs, &trees[t].tree, rows, NULL, 2};
         double w = trees[t].width, draft = 7 + 11 * (double)trees[t].tree.topk;
-        CHECK_NEAR(auto_table(&desc, cycles), 11, 1e-9);
+        CHECK_NEAR(auto_table(&desc, cycles, sunk), 11, 1e-9);
         for (int i = 0; i < 8; i++) {
+            CHECK_NEAR(sunk[i], 0, 0);
             int n = i % 4;
             double size = rows[i / 4], sum = 1000 + 13 * trees[t].nodes[n];
             if (n) sum += 18 + 3 + 0.5 * size + (n - 1) * (draft + w + w * size);
@@ -80,7 +81,49 @@ static void test_table(void) {
     }
     costs.draft.seconds[1] = costs.draft.seconds[0] / 2; /* falls: reading more takes no less */
     const auto_desc desc = {&costs, &trees[0].tree, rows, NULL, 1};
-    CHECK(auto_table(&desc, cycles) == 0);
+    CHECK(auto_table(&desc, cycles, sunk) == 0);
+}
+
+/* Blocks: one pass, one product of its positions, and what either takes is between measured sizes. */
+static void test_block_table(void) {
+    enum { STEPS = 12 };
+    const specrt_tree_params tree = {STEPS, 1, STEPS + 1};
+    static const int32_t rows[] = {1000, 2000};
+    double cycles[2 * (STEPS + 1)], sunk[2 * (STEPS + 1)];
+    specrt_costs costs = {.n_block = STEPS};
+    set_line(&costs.head_first, 0, 1);
+    set_line(&costs.head_next[1], 0, 1.6); /* 0.2 for each of three more positions */
+    set_line(&costs.head_next[2], 0, 2.2); /* 0.1 for each of six more */
+    set_line(&costs.draft, 7, 3);
+    specrt_curve_add(&costs.draft, STEPS, 7 + 3 * STEPS); /* then what it reads */
+    costs.draft.sizes[2] = STEPS + 7, costs.draft.seconds[2] = 7 + 3 * STEPS + 7 * 2;
+    set_line(&costs.target, 1000, 13);
+    const auto_desc desc = {&costs, &tree, rows, rows, 2};
+    CHECK_NEAR(auto_table(&desc, cycles, sunk), 2, 1e-9);
+    for (int i = 0; i < 2 * (STEPS + 1); i++) {
+        int n = i % (STEPS + 1);
+        double head = n <= 4 ? 1 + 0.2 * (n - 1) : 1.6 + 0.1 * (n - 4);
+        CHECK_NEAR(sunk[i], n ? 7 + 3 * n : 0, 1e-6);
+        CHECK_NEAR(cycles[i], 1000 + 13 * (n + 1) + sunk[i] + (n ? head * rows[i > STEPS] : 0),
+                   1e-6);
+    }
+    CHECK_NEAR(auto_draft(&costs, 3.5, 4, 1), 7 + 3 * 4 + 2.5 * 2, 1e-9);
+    specrt_auto *a;
+    REQUIRE(auto_open(&desc, &a, NULL) == SPECRT_STATUS_OK);
+    specrt_auto_close(a);
+}
+
+/* Costs of blocks are not those of drafts token by token. */
+static void test_fit(void) {
+    specrt_error err;
+    specrt_costs costs = {.n_block = 7}, tokens = {.n_block = 0};
+    CHECK_INT(auto_costs_fit(&costs, 6, "c", &err), SPECRT_STATUS_OK);
+    CHECK_INT(auto_costs_fit(&tokens, 0, "c", &err), SPECRT_STATUS_OK);
+    CHECK_INT(auto_costs_fit(&tokens, 6, "c", &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_STR(err.msg, "c: expected costs of a drafter of blocks, found those of drafts token by "
+                       "token; measure this drafter's");
+    CHECK_INT(auto_costs_fit(&costs, 0, "c", &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "c: expected costs of drafts token by token, found");
 }
 
 typedef struct sizes {
@@ -205,6 +248,8 @@ static void test_file(void) {
 static const test_case cases[] = {
     {"round", "a file of costs, written and read again", test_round},
     {"table", "costs of cycles by hand", test_table},
+    {"block_table", "cycles of blocks", test_block_table},
+    {"fit", "costs of another kind of drafter", test_fit},
     {"lists", "halves of a list that keep what ends a generation", test_lists},
     {"rows", "rows that a policy scored are those that its drafts cost", test_rows},
     {"file", "a policy that does not open is told with the file that names it", test_file},

@@ -447,9 +447,17 @@ drafts_by_blocks() {
         same_text "blocks $option" run $verb --prompt "The patient has a fever and" --threads 1 \
             --num-steps 7 --bundle "$work/lists.specb" --policy static:200+successor:64 $option
     done
-    check blocks-auto answer_by "$work/b.gguf"
-    said blocks-auto "found one of blocks, whose passes are not timed; name a policy"
+    check blocks-auto run -m $target -md "$work/b.gguf" -t 1 -p "The patient has a fever and" \
+        -n 40 --num-steps 7
     check blocks-auto-text cmp "$out" "$work/text"
+    check blocks-auto-says grep -qE "drafting (on|off).*: a pass of .* costs .* passes here" "$err"
+    check blocks-costs run -m $target -md "$work/b.gguf" -t 1 -q --costs "$work/b.costs"
+    check blocks-costs grep -qx "block 7" "$work/b.costs"
+    local small=auto+window:256@min=8
+    kept=$work/b.costs given 0.01 0.01 # drafts are fast
+    same_text blocks-auto-costs by_block --policy $small --auto-costs "$work/b.costs"
+    check blocks-auto-drafts by_block --policy $small --auto-costs "$work/b.costs" --json
+    check blocks-auto-drafts test "$(figure accept_length <"$out")" \> 1.5
     refuses_block no-mask "tokenizer.ggml.mask_token_id: expected a token of the vocabulary"
     refuses_block no-size "dflash.block_size: expected 2 to 64 positions, found 0"
     refuses_block layers=6 "expected layers from 1 on and below the target's 6, found 6"

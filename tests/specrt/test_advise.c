@@ -192,6 +192,13 @@ static void test_untried(void) {
     CHECK_STR(specrt_advise_untried(&d, &drafts), "full");
     d.heads[0].seconds = 0.0001 + 0.0201 * cycle / 3;
     CHECK_STR(specrt_advise_untried(&d, &drafts), "microspec");
+    cycle -= 2 * specrt_curve_at(&d.draft, 1); /* a block is one pass */
+    for (int i = 1; i < d.draft.n; i++) d.draft.seconds[i] = d.draft.seconds[0];
+    d.n_block = COSTS_STEPS;
+    d.heads[0].seconds = 0.0001 + 0.0199 * cycle / 3;
+    CHECK_STR(specrt_advise_untried(&d, &drafts), "full");
+    d.heads[0].seconds = 0.0001 + 0.0201 * cycle / 3;
+    CHECK_STR(specrt_advise_untried(&d, &drafts), "microspec");
     d.n_heads = 0; /* timed here */
     CHECK(specrt_advise_untried(&d, &drafts) != NULL);
     CHECK_INT(d.n_heads, 2);

@@ -1,6 +1,7 @@
 /* test_auto.c : the chooser against a search of all choices in double precision, the account of the guard
  * cycle by cycle, and texts that change. */
 #include "specrt.h"
+#include "specrt_block.h"
 #include "adapt/auto.h"
 #include "fixture.h"
 #include "test.h"
@@ -375,6 +376,82 @@ static void test_bad_new_costs(void) {
     specrt_auto_close(a);
 }
 
+/* --- blocks --- */
+
+/* A pass of 2 plain passes, whatever it drafts, then 0.1 a level. */
+static specrt_auto *make_block(void) {
+    double costs[STEPS + 1] = {1}, sunk[STEPS + 1] = {0};
+    specrt_auto *a;
+    for (int n = 1; n <= STEPS; n++) sunk[n] = 2, costs[n] = 3 + 0.1 * n;
+    const specrt_auto_desc desc = {.num_steps = STEPS, .n_lists = 1, .costs = costs, .read = 0.25};
+    REQUIRE(!specrt_auto_create(&desc, NULL, &a, NULL));
+    REQUIRE(!specrt_auto_set_sunk(a, sunk, NULL));
+    return a;
+}
+
+/* What a block's pass has computed is spent: a token that is nearly hopeless is worth 0.1 passes then, where
+ * a level of its own would cost 2 more. */
+static void test_block_is_sunk(void) {
+    const double costs[STEPS + 1] = {1, 3.1, 5.2, 7.3, 9.4, 11.5, 13.6},
+                               sunk[STEPS + 1] = {0, 2, 4, 6, 8, 10, 12};
+    for (int is_block = 0; is_block < 2; is_block++) {
+        specrt_auto *a = make_block();
+        specrt_auto_choice choice;
+        REQUIRE(!specrt_auto_set_costs(a, costs, 0, NULL));
+        REQUIRE(!specrt_auto_set_sunk(a, sunk, NULL));
+        specrt_auto_choose(a, &choice);
+        a->choice.num_steps = STEPS; /* as if drafts were faster */
+        a->probes = false;
+        if (is_block) specrt__auto_block(a, STEPS);
+        CHECK_INT(specrt_auto_should_continue(a, 1, -1), is_block);
+        CHECK(!specrt_auto_should_continue(a, 2, -20));
+        specrt_auto_close(a);
+    }
+}
+
+/* A draft that ends inside its block costs the whole pass, and so does one without a token. */
+static void test_block_is_charged(void) {
+    static const struct {
+        int32_t n_block, n_passes;
+        double cost;
+    } cases[] = {{0, 0, 1}, {0, 2, 3.2}, {STEPS, 2, 3.2 + 1}, {STEPS, 0, 1 + 3}, {3, 3, 3.3}};
+    double costs[STEPS + 1] = {1}, sunk[STEPS + 1] = {0};
+    for (int n = 1; n <= STEPS; n++) sunk[n] = n == STEPS ? 3 : 2, costs[n] = 3 + 0.1 * n;
+    costs[STEPS] += 1;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        specrt_auto *a = make_block();
+        specrt_auto_stats stats;
+        REQUIRE(!specrt_auto_set_costs(a, costs, 0.25, NULL));
+        REQUIRE(!specrt_auto_set_sunk(a, sunk, NULL));
+        int32_t unread = a->n_unread;
+        specrt__auto_block(a, cases[i].n_block);
+        const specrt_auto_cycle cycle = {.n_passes = cases[i].n_passes};
+        REQUIRE(!specrt_auto_observe(a, &cycle));
+        specrt_auto_get_stats(a, &stats);
+        CHECK_NEAR(stats.cost, cases[i].cost, 1e-3);
+        CHECK_INT(a->n_unread, cases[i].n_block + cases[i].n_passes > 0 ? 1 : unread + 1);
+        CHECK_INT(a->n_block, 0); /* the next cycle has a block of its own */
+        specrt_auto_close(a);
+    }
+}
+
+/* What is no part of the costs is refused, and changes nothing. */
+static void test_bad_sunk(void) {
+    static const double bad[] = {-1, 99, NAN, INFINITY, 3.61};
+    specrt_auto *a = make_block();
+    const specrt_auto was = *a;
+    specrt_error err;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const double sunk[STEPS + 1] = {0, 1, 1, 1, 1, 1, bad[i]};
+        CHECK_INT(specrt_auto_set_sunk(a, sunk, &err), SPECRT_STATUS_BAD_ARG);
+        CHECK_HAS(err.msg, "auto: sunk: expected 0 to the cost, 0 without a draft, found ");
+        CHECK(memcmp(a, &was, sizeof was) == 0);
+    }
+    const double plain[STEPS + 1] = {0.5, 1, 1, 1, 1, 1, 1};
+    CHECK_INT(specrt_auto_set_sunk(a, plain, &err), SPECRT_STATUS_BAD_ARG);
+    specrt_auto_close(a);
+}
+
 /* One plain cycle where drafts would be faster, then drafts again. */
 static void test_skip(void) {
     specrt_auto *a = make(0.05, 0.1, 0);
@@ -585,6 +662,9 @@ static const test_case cases[] = {
     {"new_costs", "choices follow a table that replaces the first", test_new_costs},
     {"bad_new_costs", "one that is none changes nothing", test_bad_new_costs},
     {"skip", "one plain cycle, asked for", test_skip},
+    {"block_sunk", "a block that was computed costs no more", test_block_is_sunk},
+    {"bad_sunk", "what is no part of the costs", test_bad_sunk},
+    {"block_charged", "a draft that ends inside its block", test_block_is_charged},
     {"repeats", "the same cycles give the same choices", test_repeats},
     {"refusals", "tables that are no costs, cycles that are none", test_refusals},
     {"far apart", "a rate and a cost whose product is beyond 64 bits", test_far_apart},

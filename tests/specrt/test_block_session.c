@@ -162,7 +162,12 @@ typedef struct tiny_host {
     int32_t stream[LENGTH + 2], n, n_blocks;
     float hidden[BLOCK * TINY], logits[SPECRT_TREE_MAX_NODES * TINY];
     int fails;
+    const specrt_session *s; /* that chooses how many positions are asked for; NULL: any */
+    int32_t asked, n_cut;    /* in this cycle; drafts that are shorter than their block */
+    double cost;             /* of all cycles, by auto's table */
 } tiny_host;
+
+static const double auto_costs[] = {1, 1.1, 1.5, 1.9}, auto_sunk[] = {0, 0.1, 0.2, 0.3};
 
 static int host_prefill(void *user, const int32_t *tokens, int32_t n, int all,
                         const float **logits) {
@@ -179,6 +184,8 @@ static int host_prefill(void *user, const int32_t *tokens, int32_t n, int all,
 static int host_block(void *user, int32_t from, int32_t n, specrt_block *block) {
     tiny_host *h = (tiny_host *)user;
     CHECK(n >= 1 && n <= BLOCK);
+    if (h->s) CHECK_INT(n, h->s->choice.num_steps);
+    h->asked = n;
     tiny_states(h->stream[h->n - 1], from, h->hidden);
     block->n = BLOCK;
     block->hidden = h->hidden;
@@ -187,6 +194,9 @@ static int host_block(void *user, int32_t from, int32_t n, specrt_block *block) 
 
 static int host_verify(void *user, const specrt_draft *draft, const float **logits) {
     tiny_host *h = (tiny_host *)user;
+    h->n_cut += draft->n - 1 < h->asked;
+    h->cost += auto_costs[draft->n - 1] + auto_sunk[h->asked] - auto_sunk[draft->n - 1];
+    h->asked = 0;
     for (int i = 0; i < draft->n; i++)
         toy_logits(0, i == 0 ? h->stream[h->n - 1] : draft->tokens[draft->parents[i]],
                    draft->tokens[i], h->logits + i * TINY);
@@ -198,6 +208,17 @@ static int host_commit(void *user, const specrt_draft *draft, const specrt_verdi
     tiny_host *h = (tiny_host *)user;
     for (int32_t i = 0; i < verdict->n; i++) h->stream[h->n++] = draft->tokens[verdict->nodes[i]];
     return 0;
+}
+
+/* The target's own tokens. */
+static void check_stream(const tiny_host *h) {
+    for (int at = 2; at < h->n; at++) {
+        float logits[TINY];
+        int32_t best;
+        toy_logits(0, h->stream[at - 2], h->stream[at - 1], logits);
+        specrt_logits_topk(logits, TINY, 1, &best);
+        CHECK_INT(h->stream[at], best);
+    }
 }
 
 static void drives_a_host(void) {
@@ -219,13 +240,7 @@ static void drives_a_host(void) {
         specrt_status status = specrt_generate(w.s, &host, &request, prompt, 2, &generation);
         CHECK_INT(status, fails ? SPECRT_STATUS_HOST : SPECRT_STATUS_OK);
         CHECK(h.n_blocks > 2);
-        for (int at = 2; at < h.n; at++) {
-            float logits[TINY];
-            int32_t best;
-            toy_logits(0, h.stream[at - 2], h.stream[at - 1], logits);
-            specrt_logits_topk(logits, TINY, 1, &best);
-            CHECK_INT(h.stream[at], best);
-        }
+        check_stream(&h);
         if (fails)
             CHECK_STR(specrt_session_last_error(w.s)->msg, "host: draft_block: returned 1");
         else
@@ -236,6 +251,36 @@ static void drives_a_host(void) {
         CHECK_HAS(specrt_session_last_error(w.s)->msg, "host: draft_step");
         world_close(&w);
     }
+}
+
+/* With `auto`, a host is asked for the positions that were chosen, and a draft ends inside its block where
+ * more tokens are not worth their nodes. Tokens stay the target's. */
+static void asks_for_what_auto_chose(void) {
+    const specrt_auto_desc desc = {.num_steps = BLOCK, .n_lists = 1, .costs = auto_costs};
+    const int32_t prompt[] = {1, 2};
+    const specrt_request request = {.max_tokens = LENGTH - 4};
+    specrt_session_params params = {
+        .tree = {BLOCK, 1, BLOCK + 1}, .n_logits = TINY, .n_block = BLOCK};
+    specrt_auto_stats stats;
+    specrt_generation generation = {0};
+    world w;
+    REQUIRE(!specrt_auto_create(&desc, NULL, &params.auto_draft, NULL));
+    REQUIRE(!specrt_auto_set_sunk(params.auto_draft, auto_sunk, NULL));
+    tiny_open(&w, "full", &params);
+    tiny_host h = {.s = w.s};
+    const specrt_host host = {.user = &h,
+                              .target_prefill = host_prefill,
+                              .target_verify = host_verify,
+                              .commit = host_commit,
+                              .draft_block = host_block};
+    CHECK_INT(specrt_generate(w.s, &host, &request, prompt, 2, &generation), SPECRT_STATUS_OK);
+    check_stream(&h);
+    specrt_auto_get_stats(params.auto_draft, &stats);
+    CHECK(h.n_blocks > 2 && h.n_cut > 0);
+    CHECK_INT(stats.n_cycles - stats.n_plain, h.n_blocks);
+    CHECK_NEAR(stats.cost, h.cost, 1e-3 * h.cost); /* of a block, the whole pass */
+    world_close(&w);
+    specrt_auto_close(params.auto_draft);
 }
 
 /* --- what stays as it is --- */
@@ -462,6 +507,7 @@ static const test_case cases[] = {
     {"plain", "tokens are plain decoding's", emits_what_plain_decoding_does},
     {"distribution", "sampled tokens are the target's", samples_as_the_target_does},
     {"host", "a host's blocks are drafted", drives_a_host},
+    {"asks", "hosts are asked for what auto chose", asks_for_what_auto_chose},
     {"same", "no memory, other threads and copies draft the same", drafts_the_same_anywhere},
     {"auto", "auto chooses how many positions", drafts_as_far_as_pays},
     {"refused", "wrong blocks are refused", refuses_wrong_blocks},

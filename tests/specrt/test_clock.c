@@ -1,5 +1,6 @@
 /* test_clock.c : whether to draft, by the time of cycles, without a clock: times are given. */
 #include "specrt_block.h"
+#include "adapt/auto.h"
 #include "costs.h"
 
 #include <math.h>
@@ -334,12 +335,106 @@ static void test_block(void) {
     CHECK_INT(m.host.draft_block(m.host.user, 2, 4, &block), 7);
     CHECK_INT(block.n, 4);
     CHECK_INT(m.timer.cycle.n_passes, 1);
+    CHECK_INT(m.timer.cycle.n_block, 4);
     CHECK_NEAR(m.timer.cycle.draft_seconds, 0.5, 1e-9);
+    machine_close(&m);
+}
+
+/* Blocks: one pass of the drafter for all levels, which takes as long as it has positions. */
+static specrt_costs block_costs(double more, double draft, double read) {
+    specrt_costs c = costs_of(more, draft);
+    c.n_block = STEPS;
+    c.draft.n = 3; /* up to a whole block */
+    specrt_curve_add(&c.draft, STEPS + 7, c.draft.seconds[2] + 7 * read);
+    return c;
+}
+
+static void test_block_table(void) {
+    const specrt_costs c = block_costs(0.5, 0.1, 0.0004);
+    specrt_clock clock;
+    double cycles[STEPS + 1], read;
+    specrt_clock_init(&clock, &c, &chain, 0.0002);
+    specrt_clock_table(&clock, 1, cycles, &read);
+    CHECK_NEAR(cycles[0], 0.01, 1e-9);
+    CHECK_NEAR(cycles[1], 0.015 + 0.001 + 0.0002, 1e-9);
+    CHECK_NEAR(cycles[4], 0.03 + 0.0013 + 0.0008, 1e-9);
+    CHECK_NEAR(read, 0.0004, 1e-9);
+}
+
+/* A pass takes draft seconds and a tenth of them for each further position; reading nothing. */
+static int timed_block(void *user, int32_t root, int32_t n, specrt_block *block) {
+    (void)user, (void)root;
+    CHECK(n >= 1 && n <= STEPS);
+    block->n = n;
+    spend(running->draft * (1 + 0.1 * (n - 1)));
+    return 0;
+}
+
+static void block_open(machine *m, double more, double draft, double score) {
+    const specrt_costs c = block_costs(more, draft, 0);
+    machine_open(m, more, draft, score);
+    specrt_auto_close(m->timer.auto_draft);
+    specrt_clock_init(&m->timer.clock, &c, &chain, score);
+    REQUIRE(!specrt_clock_auto(&m->timer.clock, 0, &m->timer.auto_draft, NULL));
+    m->timer.host.draft_step = NULL;
+    m->timer.host.draft_block = timed_block;
+    m->timer.keeps_chains = 0;
+    specrt_timer_host(&m->timer, &m->host);
+    m->host.target_prefill(m->host.user, NULL, 1, 0, NULL);
+}
+
+/* @return positions that were asked for; ends : the draft has one token less */
+static int32_t block_cycle(machine *m, double p, bool ends) {
+    specrt_auto_choice choice;
+    specrt_block block = {.n = 0};
+    float certain[STEPS + 1];
+    int32_t accepted = 0;
+    specrt_auto_choose(m->timer.auto_draft, &choice);
+    int32_t n = choice.num_steps;
+    if (n > 0) {
+        REQUIRE(!m->host.draft_block(m->host.user, 1, n, &block));
+        specrt__auto_block(m->timer.auto_draft, n);
+        spend(n * m->score);
+    }
+    if (ends && n > 0) n--;
+    while (accepted < n && chance() < p) accepted++;
+    for (int i = 0; i <= STEPS; i++) certain[i] = (float)log(p);
+    const specrt_draft draft = {.n = n + 1};
+    const specrt_verdict verdict = {.n = accepted + 1};
+    m->host.target_verify(m->host.user, &draft, NULL);
+    m->host.commit(m->host.user, &draft, &verdict);
+    const specrt_auto_cycle cycle = {
+        .n_passes = n, .n_accepted = accepted, .target_logprobs = certain};
+    REQUIRE(!specrt_auto_observe(m->timer.auto_draft, &cycle));
+    return choice.num_steps;
+}
+
+/* Times that are as expected teach nothing, however long blocks are and wherever drafts end; other times
+ * are learnt, and end drafting. */
+static void test_block_clock(void) {
+    machine m;
+    int drafts = 0;
+    block_open(&m, 0.1, 0.3, 0.0001);
+    for (int i = 0; i < 300; i++) drafts += block_cycle(&m, 0.8, i % 3 == 0) > 0;
+    CHECK(drafts >= 280);
+    CHECK_NEAR(m.timer.clock.draft, 0, 1e-6);
+    CHECK_NEAR(m.timer.clock.scoring, 0, 1e-6);
+    CHECK_NEAR(m.timer.clock.target[3], 0, 1e-6);
+    CHECK_INT(m.timer.auto_draft->sunk[0][STEPS], (int64_t)(0.39 * 65536 + 0.5));
+    m.draft *= 10;
+    for (int i = 0; i < 200; i++) block_cycle(&m, 0.8, false);
+    CHECK(m.timer.clock.draft > 1.5);
+    CHECK(m.timer.auto_draft->sunk[0][STEPS] > 65536); /* the table follows */
+    drafts = 0;
+    for (int i = 0; i < 300; i++) drafts += block_cycle(&m, 0.8, false) > 0;
+    CHECK(drafts <= 20);
     machine_close(&m);
 }
 
 static const test_case cases[] = {
     {"block", "a block is a pass of the application's own function", test_block},
+    {"block_table", "one pass of the drafter for all levels", test_block_table},
+    {"block_clock", "cycles of blocks by the clock", test_block_clock},
     {"table", "chains, trees, several slots", test_table},
     {"late", "a prompt that is read late is no pass of a few tokens", test_reads_late},
     {"stays", "drafts go on where they are faster", test_stays},

@@ -102,6 +102,36 @@ static void test_head(void) {
     specrt_head_close(head);
 }
 
+static void count_products(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg) {
+    ++*(int *)user;
+    for (int64_t i = 0; i < n; i++) task(arg, i);
+}
+
+/* A position of a block that is scored at once, by a session that drafts blocks. */
+static void test_block(void) {
+    static float rows[COSTS_V * COSTS_D];
+    int n_products = 0;
+    const specrt_head_desc desc = {
+        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = COSTS_V, .n_cols = COSTS_D};
+    const specrt_env env = {.user = &n_products, .parallel_for = count_products};
+    specrt_head *head;
+    specrt_costs_drafts drafts = drafts_of(&head);
+    specrt_costs c = costs_of(0.2, 0.05);
+    specrt_head_close(head);
+    REQUIRE(!specrt_head_bind(NULL, &desc, &env, &head, NULL));
+    drafts.head = head;
+    CHECK(specrt_costs_head(&c, &drafts, "full") > 0);
+    int by_level = n_products;
+    c.n_heads = n_products = 0;
+    drafts.params.n_block = COSTS_STEPS;
+    CHECK(specrt_costs_head(&c, &drafts, "full") > 0);
+    CHECK(n_products > 0 && n_products < by_level);
+    drafts.params.n_block = COSTS_STEPS + 1; /* more than the tree has levels */
+    CHECK_NEAR(specrt_costs_head(&c, &drafts, "window:512"), 0, 0);
+    CHECK_INT(c.n_heads, 1);
+    specrt_head_close(head);
+}
+
 static const test_case cases[] = {
     {"curve", "between measured sizes and beyond them", test_curve},
     {"monotone", "more work takes no less time", test_monotone},
@@ -109,5 +139,6 @@ static const test_case cases[] = {
     {"nearest", "by least squares", test_nearest},
     {"widths", "of products of the head", test_widths},
     {"head", "only of policies that open", test_head},
+    {"block", "of sessions that draft blocks", test_block},
 };
 TEST_MAIN(cases)

@@ -21,6 +21,7 @@ static specrt_costs kept_costs(void) {
     specrt_curve_add(&c.prompt, 64, 0.5);
     specrt_curve_add(&c.prompt_all, 64, 0.75);
     specrt_curve_add(&c.head_next[0], INT32_MAX, 1.0 / 3);
+    c.n_block = 7;
     c.keeps_chains = 1;
     c.policy_rows = 697;
     strcpy(c.policy, "static:512+window:3072@min=3072");
@@ -41,9 +42,10 @@ static bool same_costs(const specrt_costs *a, const specrt_costs *b) {
                 same_curve(&a->head_first, &b->head_first) && same_curve(&a->prompt, &b->prompt) &&
                 same_curve(&a->prompt_all, &b->prompt_all) &&
                 same_curve(&a->draft_prompt, &b->draft_prompt) && a->n_heads == b->n_heads &&
-                strcmp(a->machine, b->machine) == 0 && strcmp(a->key, b->key) == 0 &&
-                strcmp(a->policy, b->policy) == 0 && a->policy_rows == b->policy_rows &&
-                a->keeps_chains == b->keeps_chains && a->error == b->error && a->worst == b->worst;
+                a->n_block == b->n_block && strcmp(a->machine, b->machine) == 0 &&
+                strcmp(a->key, b->key) == 0 && strcmp(a->policy, b->policy) == 0 &&
+                a->policy_rows == b->policy_rows && a->keeps_chains == b->keeps_chains &&
+                a->error == b->error && a->worst == b->worst;
     for (int i = 0; i < SPECRT_COSTS_WIDTHS; i++)
         same = same && same_curve(&a->head_next[i], &b->head_next[i]);
     for (int i = 0; same && i < a->n_heads; i++)
@@ -132,6 +134,11 @@ static void test_bad_lines(void) {
                                 "machine m\nkey k\nnext 5 2 1\n",
                                 "machine m\nkey k\nnext 4 2\n",
                                 "machine m\nkey k\nkeeps_chains 2\n",
+                                "machine m\nkey k\nblock 0\n",
+                                "machine m\nkey k\nblock 33\n",
+                                "machine m\nkey k\nblock 1.5\n",
+                                "machine m\nkey k\nblock 7 7\n",
+                                "machine m\nkey k\nblock\n",
                                 "machine m\nkey k\nerror 0.2 0.1\n",
                                 "machine m\nkey k\nerror nan nan\n",
                                 "machine m\nkey k\npolicy 0 nothing\n",
@@ -191,7 +198,12 @@ static void test_disturbed(void) {
     size_t n = seal(text, "machine m\nkey k\ntarget 1 1\ntarget 4 2 1.9 2.1\ndraft 1 1 0.9 1.1\n");
     CHECK_INT(specrt_costs_parse(text, n, "t", NULL, &found, NULL), SPECRT_STATUS_OK);
     CHECK_NEAR(found.spread, (0.2 + 3 * 0.2) / 5, 1e-9);
-    CHECK(!found.disturbed);
+    CHECK(!found.disturbed && found.n_block == 0);
+    n = seal(text, "machine m\nkey k\ntarget 1 1\ntarget 4 2 1.9 2.1\ndraft 1 1 0.1 3\n"
+                   "draft 7 3 2.9 3.2\nblock 7\n");
+    CHECK_INT(specrt_costs_parse(text, n, "t", NULL, &found, NULL), SPECRT_STATUS_OK);
+    CHECK_NEAR(found.spread, (0.2 + 0.3) / 5, 1e-9); /* of one pass, over the whole block */
+    CHECK(!found.disturbed && found.n_block == 7);
     n = seal(text, "machine m\nkey k\ntarget 1 1 0.8 1.1\ntarget 4 2\ndraft 1 1\n");
     CHECK_INT(specrt_costs_parse(text, n, "t", NULL, &found, NULL), SPECRT_STATUS_OK);
     CHECK_NEAR(found.spread, 0.3, 1e-9);

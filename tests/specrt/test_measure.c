@@ -189,6 +189,30 @@ static void test_late(void) {
     CHECK_HAS(line, "too busy to tell: more work took less time; wait until the machine is idle");
 }
 
+/* Blocks of at most `user` positions, behind what is more. */
+static int block_pass(void *user, specrt_pass pass, int32_t n, double *seconds) {
+    const int32_t most = *(const int32_t *)user, read = n > most ? n - most : 0;
+    seconds[0] = pass ? 0.02 + 0.001 * (n - read) + 0.0001 * read : 0.01 * n;
+    CHECK(pass <= SPECRT_PASS_DRAFT && n <= (pass ? most + 7 : 16));
+    return 0;
+}
+
+/* Every size once, whole blocks among them. */
+static void test_block(void) {
+    for (int32_t most = 1; most <= 12; most++)
+        for (int all = 0; all < 2; all++) {
+            const specrt_meter meter = {
+                .user = &most, .pass = block_pass, .most = {16, -most, 0, 0}};
+            REQUIRE(specrt_costs_measure(&meter, 20, all, &costs, NULL) == SPECRT_STATUS_OK);
+            check_rises(&costs.draft, most + 7);
+            CHECK(costs.n_block == most && !costs.disturbed && costs.head_first.n == 0);
+            for (int32_t n = 1; n <= most; n++)
+                CHECK_NEAR(specrt_curve_at(&costs.draft, n), 0.02 + 0.001 * n, 1e-9);
+            CHECK_NEAR(specrt_curve_at(&costs.draft, most + 7), 0.0207 + 0.001 * most, 1e-9);
+            CHECK(costs.draft.n >= (all && most > 2 ? 4 : 2));
+        }
+}
+
 static void test_fails(void) {
     specrt_error err;
     machine m = {.chance = 5, .right = 1, .fails_at = 9};
@@ -208,6 +232,7 @@ static const test_case cases[] = {
     {"disturbed", "intervals too wide to choose by", test_disturbed},
     {"quartile", "most rounds disturbed", test_quartile},
     {"impossible", "times that cannot be", test_impossible},
+    {"block", "a drafter of blocks", test_block},
     {"late", "a budget that is spent", test_late},
     {"fails", "a model that fails, and a meter of nothing", test_fails},
 };

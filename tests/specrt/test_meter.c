@@ -1,5 +1,6 @@
 /* test_meter.c : passes of a host whose clock the test sets, and whether calls are those of a session. */
 #include "specrt_adapt.h"
+#include "specrt_block.h"
 #include "fixture.h"
 #include "test.h"
 
@@ -51,6 +52,19 @@ static int draft(void *user, int32_t level, const specrt_beam *beam, const float
     }
     *hidden = h->hidden;
     *input = NULL;
+    return called(h, seconds);
+}
+
+/* Ten seconds, a tenth for each token that it reads first, and one for each position. */
+static int blocks(void *user, int32_t root, int32_t n, specrt_block *block) {
+    host *h = (host *)user;
+    CHECK(h->level < 0 && root >= 0 && root < V && n >= 1 && n <= 7);
+    h->level = n - 1;
+    if (n > h->widest) h->widest = n;
+    double seconds = 10 + 0.1 * (h->n_target - h->n_draft) + n;
+    h->n_draft = h->n_target;
+    block->n = n;
+    block->hidden = h->hidden;
     return called(h, seconds);
 }
 
@@ -164,6 +178,43 @@ static void test_measured(void) {
     specrt_head_close(head);
 }
 
+/* A drafter of blocks: one pass by positions, and what reading before it takes; products of its positions. */
+static void test_blocks(void) {
+    static specrt_costs c;
+    specrt_head *head;
+    specrt_meter_desc desc = desc_of(&head, CONTEXT);
+    specrt_meter m;
+    desc.host.draft_step = NULL;
+    desc.host.draft_block = blocks;
+    desc.n_block = 7;
+    REQUIRE(specrt_meter_open(&desc, &m, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(m.most[1], -7);
+    for (int round = 0; round < 40; round++) {
+        for (int32_t n = 1; n <= 14; n++)
+            CHECK_NEAR(time_of(&m, SPECRT_PASS_DRAFT, n, 0),
+                       n <= 7 ? 10.1 + n : 17.1 + 0.1 * (n - 7), 1e-6);
+        CHECK_NEAR(time_of(&m, SPECRT_PASS_TARGET, 20, 0), 300, 1e-6);
+        CHECK_NEAR(time_of(&m, SPECRT_PASS_TARGET, 1, 0), 110, 1e-6);
+        CHECK_NEAR(time_of(&m, SPECRT_PASS_HEAD, 300, round % 4), 0, 0);
+        if (round % 20 == 0) CHECK_NEAR(time_of(&m, SPECRT_PASS_PROMPT, 100, 1), 21, 1e-6);
+    }
+    CHECK_INT(the_host.widest, 7); /* no longer than a block */
+    CHECK_INT(specrt_costs_measure(&m, 20, 1, &c, NULL), SPECRT_STATUS_OK);
+    CHECK(c.n_block == 7 && !c.disturbed && c.draft.sizes[c.draft.n - 1] == 14);
+    for (int32_t n = 1; n <= 7; n++) CHECK_NEAR(specrt_curve_at(&c.draft, n), 10.1 + n, 1e-6);
+    CHECK_NEAR(specrt_curve_at(&c.draft, 14), 17.8, 1e-6);
+    specrt_meter_close(&m);
+    desc.n_block = 0; /* as long as the tree is deep */
+    desc.now = NULL;
+    REQUIRE(specrt_meter_open(&desc, &m, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(m.most[1], -6);
+    for (int32_t w = 0; w < 4; w++) CHECK(time_of(&m, SPECRT_PASS_HEAD, V, w) > 0);
+    CHECK_INT(specrt_costs_measure(&m, 0.1, 0, &c, NULL), SPECRT_STATUS_OK);
+    CHECK(c.n_block == 6 && c.draft.n == 3 && c.draft.sizes[1] == 6 && c.draft.sizes[2] == 13);
+    specrt_meter_close(&m);
+    specrt_head_close(head);
+}
+
 /* A chain's drafter, a short context, no head: smaller passes, or none. */
 static void test_small(void) {
     static specrt_costs c;
@@ -214,6 +265,10 @@ static void test_refused(void) {
     CHECK_INT(specrt_meter_open(&desc, &m, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_STR(err.msg, "meter: expected n_logits and tree.num_draft_tokens of 1 or more, n_before "
                        "of 0 or more, found 0, 40, 0");
+    desc.n_logits = V;
+    desc.n_block = 33;
+    CHECK_INT(specrt_meter_open(&desc, &m, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "meter: n_block: expected 0 to 32 positions, found 33");
     desc.reset = NULL;
     CHECK_INT(specrt_meter_open(&desc, &m, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_STR(err.msg, "meter: reset: expected a function, found NULL");
@@ -228,6 +283,7 @@ static void test_refused(void) {
 static const test_case cases[] = {
     {"passes", "each by itself, as a session calls them", test_passes},
     {"measured", "costs of a host, by its own clock", test_measured},
+    {"blocks", "a drafter of blocks", test_blocks},
     {"small", "a chain, a short context, no head", test_small},
     {"fails", "any call", test_fails},
     {"refused", "what no pass can be made of", test_refused},

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include "specrt_tools.h"
 #include "specrt_adapt.h"
+#include "specrt_block.h"
 #include "fixture.h"
 #include "test.h"
 
@@ -327,7 +328,7 @@ static void test_trees(void) {
 }
 
 static void test_auto(void) {
-    const double costs[] = {1, 1.5};
+    const double costs[] = {1, 1.5}, sunk[] = {0, 0.5};
     const specrt_auto_desc desc = {.num_steps = 1, .n_lists = 1, .costs = costs};
     const specrt_auto_cycle cycle = {.n_passes = 0};
     specrt_auto *a = NULL, *out;
@@ -343,6 +344,7 @@ static void test_auto(void) {
     RETURNS(0, specrt_auto_should_continue, (A(a, a), 1, 0));
     REFUSES_MUTE(specrt_auto_observe, (A(a, a), A(cycle, &cycle)));
     REFUSES(specrt_auto_set_costs, (A(a, a), A(costs, costs), 0, &err));
+    REFUSES(specrt_auto_set_sunk, (A(a, a), A(sunk, sunk), &err));
     IGNORES(specrt_auto_skip, (A(a, a)));
     memset(&stats, 1, sizeof stats);
     IGNORES(specrt_auto_get_stats, (A(a, a), A(out, &stats)));

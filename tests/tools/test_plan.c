@@ -154,13 +154,17 @@ static void test_chains_in_text(void) {
 
 static void test_shapes(void) {
     specrt_tree_params shapes[PLAN_SHAPES];
-    const specrt_tree_params most = {3, 0, 16}, chain = {4, 1, 0}, other = {0, 7, 0};
+    const specrt_tree_params most = {3, 0, 16}, chain = {4, 1, 0}, other = {0, 7, 0},
+                             block = {15, 1, 0}, none = {0, 0, 0};
     int n = plan_shapes(2, &most, shapes);
     for (int i = 0; i < n; i++)
         CHECK(shapes[i].num_steps <= 3 && shapes[i].num_draft_tokens <= 16 && shapes[i].topk == 10);
     CHECK(n == 6);
     CHECK_INT(plan_shapes(0, &chain, shapes), 4);
     CHECK_INT(shapes[3].num_draft_tokens, 5);
+    CHECK_INT(plan_shapes(0, &block, shapes), 15);
+    CHECK_INT(shapes[14].num_draft_tokens, 16);
+    CHECK_INT(plan_shapes(0, &none, shapes), 8);
     CHECK_INT(plan_shapes(1, &chain, shapes), 0);
     CHECK_INT(plan_shapes(0, &other, shapes), 0);
 }
@@ -296,12 +300,29 @@ static void test_small_head(void) {
     CHECK_NEAR(plan_small_head(&p, &one), 1000, 1e-9);
 }
 
+/* A block is one pass and one product, whatever its length, by curves that are flat. */
+static void test_block(void) {
+    plan p = {.costs = {.n_block = 7}};
+    const plan_way one = {.shape = {1, 1, 2}, .accept_length = 1.5},
+                   seven = {.shape = {7, 1, 8}, .accept_length = 1.5};
+    for (int i = 0; i <= 1; i++) {
+        specrt_curve_add(&p.costs.head_first, 1 + i * 999, (1 + i * 999) * 1e-6);
+        specrt_curve_add(&p.costs.draft, 1 + 6 * i, 1e-3);
+        specrt_curve_add(&p.costs.target, 1 + 7 * i, 8.9e-3);
+    }
+    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) p.costs.head_next[w] = p.costs.head_first;
+    specrt_curve_add(&p.costs.draft, 14, 1e-3 + 1.4e-3); /* it reads: 0.2 ms a token */
+    CHECK_NEAR(plan_head_share(&p, &one, 1000), 1.0 / 11, 1e-9);
+    CHECK_NEAR(plan_head_share(&p, &seven, 1000), 1.0 / 11, 1e-9);
+}
+
 static const test_case cases[] = {
     {"smaller_trees", "tokens of smaller trees against such trees", test_smaller_trees},
     {"shorter_chains", "cycles of shorter chains in a chain's", test_shorter_chains},
     {"chains_in_text", "their accept length against such chains", test_chains_in_text},
     {"first_pass", "tokens that a draft's first pass reads", test_first_pass},
     {"small_head", "rows with which the head stops to matter", test_small_head},
+    {"block", "cycles of blocks by the curves", test_block},
     {"shapes", "bounds on what is considered", test_shapes},
     {"ratio", "verdicts", test_ratio},
     {"recommended", "the fewest rows among choices that tie with the fastest", test_recommended},

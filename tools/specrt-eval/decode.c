@@ -315,7 +315,8 @@ int decode_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
-        EVAL_CHAIN(*o, "draft steps per cycle (3; of a tree 6)"),
+        EVAL_CHAIN(*o,
+                   "draft steps per cycle, or tokens of a block (3; auto: at most 6; of a tree 6)"),
         sl_cli_strings("policy", "SPEC", &o->policies,
                        "which tokens may be drafted (microspec); auto, or auto+SPEC, chooses how "
                        "many draft steps by their cost, or decodes plainly"),

@@ -108,7 +108,7 @@ static specrt_status measure(const eval_options *o, specrt_error *err) {
 static int measure_main(int argc, char **argv) {
     eval_options o = {
         .max_tokens = 128,
-        .auto_tree = {.num_steps = 1 + SPECRT_COSTS_WIDTHS, .topk = 10, .num_draft_tokens = 60}};
+        .auto_tree = {.num_steps = 8, .topk = 10, .num_draft_tokens = 60}}; /* plan's longest */
     specrt_error err = {0};
     const cli_option options[] = {EVAL_TARGET(o), EVAL_DRAFT(o), EVAL_PROMPTS(o), {0}};
     const cli_tool tool = {"specrt-llama", "", "", "", options};

@@ -368,7 +368,8 @@ int compare_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
-        EVAL_CHAIN(*o, "draft steps per cycle (3; auto: at most 6; of a tree 6)"),
+        EVAL_CHAIN(*o,
+                   "draft steps per cycle, or tokens of a block (3; auto: at most 6; of a tree 6)"),
         COMPARE_POLICIES(c),
         EVAL_PROMPTS(*o),
         COMPARE_KEEPS(c),

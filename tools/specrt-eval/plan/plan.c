@@ -142,7 +142,10 @@ static specrt_status add_prompts(plan *p, specrt_error *err) {
 /* ---- the plan ---- */
 
 static specrt_status measure_costs(plan *p, specrt_error *err) {
-    if (p->costs_file) return auto_costs_read(p->costs_file, &p->costs, err);
+    if (p->costs_file) {
+        TRY(auto_costs_read(p->costs_file, &p->costs, err));
+        return auto_costs_fit(&p->costs, p->models.info->n_block, p->costs_file, err);
+    }
     return eval_measure(&p->models, &p->options, p->measure, 0, &p->costs, err);
 }
 
@@ -209,13 +212,19 @@ static specrt_status run_all(plan *p, specrt_error *err) {
     return p->n_runs > 0 ? SPECRT_STATUS_OK : plan_no_tree(err);
 }
 
+/* No draft is longer than a block, and a block that the engine takes whole may be long. */
+static void limit_steps(plan *p) {
+    int64_t *steps = &p->options.num_steps, most = p->models.info->n_block;
+    if (most > 0 && (*steps == 0 || *steps > most)) *steps = most;
+}
+
 static specrt_status make_plan(plan *p, specrt_error *err) {
     const eval_options *o = &p->options;
     double began = sl_measure_seconds();
     if (!o->draft || strcmp(o->draft, "none") == 0)
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
-            "expected --draft FILE, an EAGLE head, an MTP module or a small GGUF");
+            "expected --draft FILE, an EAGLE head, an MTP module, a block drafter or a small GGUF");
     if (o->sampled_drafts)
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
@@ -228,6 +237,7 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
     TRY(plan_check_shapes(p, err));
     if (p->costs_out) TRY(sl_out_check(p->costs_out, o->common.force, err));
     TRY(models_open(o, 1, &p->models, err));
+    limit_steps(p);
     if (p->asked.n) TRY(check_context(p, err));
     TRY(chat_create(o, p->models.tok, &p->chat, err));
     TRY(add_policies(p, err));
@@ -271,7 +281,9 @@ int plan_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
-        EVAL_SHAPE(*o, "try at most N draft steps per cycle (chains 8, trees 6)",
+        EVAL_SHAPE(*o,
+                   "try at most N draft steps per cycle, of DFlash and DSpark at most N positions "
+                   "(chains 8 or a block, trees 6)",
                    "try only trees of N branches per node, 1, 4 or 10; 1: only chains (all three)",
                    "try at most N nodes, with the root (60)"),
         sl_cli_strings("policy", "SPEC", &o->policies,

@@ -14,7 +14,10 @@
 
 /* ---- what drafts give ------------------------------------------------------------------------ */
 
-enum { PLAN_SHAPES = 48 };
+enum {
+    PLAN_SHAPES = 48,
+    PLAN_CHAIN = 8 /* levels of the longest chain, unless more are asked for */
+};
 
 /* plan_shapes() : those that one run of the widest tree tells about, the run's own the last.
  *   width : index of specrt_costs_width()

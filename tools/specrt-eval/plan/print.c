@@ -69,9 +69,22 @@ void plan_advice(const plan *p, FILE *f) {
 
 /* ---- table ---- */
 
+static void print_draft(const specrt_costs *k) {
+    if (k->n_block > 0)
+        printf("\ndrafter's block, ms by positions; beyond %d by what it reads first",
+               (int)k->n_block);
+    else
+        printf("\ndrafter's layer, ms by tokens");
+    for (int i = 0; i < k->draft.n; i++)
+        printf("  %d: %.3f", (int)k->draft.sizes[i], 1e3 * k->draft.seconds[i]);
+}
+
 static void print_costs(const plan *p) {
     const specrt_costs *k = &p->costs;
-    printf("head, ms for 1 row after the target's pass, at the next levels for 1 (%d, %d)",
+    printf(k->n_block > 0 ? "head, ms for 1 position, then for the next one alone, and for %d and "
+                            "%d in one product"
+                          : "head, ms for 1 row after the target's pass, at the next levels for 1 "
+                            "(%d, %d)",
            (int)specrt_costs_width(1), (int)specrt_costs_width(2));
     for (int i = 0; i < k->head_first.n; i++) {
         int32_t x = k->head_first.sizes[i];
@@ -81,9 +94,7 @@ static void print_costs(const plan *p) {
         printf("  %d: %.3f, %.3f (%.3f, %.3f)", (int)x, 1e3 * k->head_first.seconds[i], at[0],
                at[1], at[2]);
     }
-    printf("\ndrafter's layer, ms by tokens");
-    for (int i = 0; i < k->draft.n; i++)
-        printf("  %d: %.3f", (int)k->draft.sizes[i], 1e3 * k->draft.seconds[i]);
+    print_draft(k);
     printf("\ntarget, ms by nodes");
     for (int i = 0; i < k->target.n; i++)
         printf("  %d: %.2f", (int)k->target.sizes[i], 1e3 * k->target.seconds[i]);
@@ -182,6 +193,7 @@ static json_object *json_costs(const specrt_costs *k) {
     sl_json_put(o, "prompt", json_curve(&k->prompt, "tokens"));
     sl_json_put(o, "prompt_all", json_curve(&k->prompt_all, "tokens"));
     sl_json_put(o, "draft_prompt", json_curve(&k->draft_prompt, "tokens"));
+    if (k->n_block > 0) sl_json_put(o, "n_block", sl_json_whole((uint64_t)k->n_block));
     if (k->keeps_chains) sl_json_put(o, "keeps_chains", json_object_new_boolean(true));
     if (k->policy[0]) sl_json_put(o, "policy", sl_json_text(k->policy));
     if (k->policy_rows) sl_json_put(o, "policy_rows", sl_json_whole((uint64_t)k->policy_rows));

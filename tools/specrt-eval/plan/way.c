@@ -17,9 +17,10 @@ static bool within(const specrt_tree_params *s, const specrt_tree_params *most) 
 
 int plan_shapes(int width, const specrt_tree_params *most, specrt_tree_params out[PLAN_SHAPES]) {
     static const int32_t nodes[] = {8, 12, 16, 24, 32, 48, 60};
-    int32_t topk = specrt_costs_width(width);
+    int32_t topk = specrt_costs_width(width), longest = topk == 1 ? PLAN_CHAIN : 6;
     int n = 0;
-    for (int32_t steps = topk == 1 ? 1 : 2; steps <= (topk == 1 ? 8 : 6); steps++)
+    if (topk == 1 && most->num_steps > longest) longest = most->num_steps;
+    for (int32_t steps = topk == 1 ? 1 : 2; steps <= longest; steps++)
         for (size_t i = 0; i < (topk == 1 ? 1 : sizeof nodes / sizeof *nodes); i++) {
             specrt_tree_params s = {steps, topk, topk == 1 ? steps + 1 : nodes[i]};
             if (s.num_draft_tokens > topk + (steps - 1) * topk * topk + 1) continue;
@@ -74,16 +75,13 @@ double plan_first_tokens(const specrt_costs *c, const specrt_tree_params *s, dou
     return c->keeps_chains && s->topk == 1 ? 1 + accepted_whole(emitted, s->num_steps) : emitted;
 }
 
-/* Drafting by the curves: the first pass, then level by level. */
 static double curve_draft(const specrt_costs *c, const specrt_tree_params *s, double emitted) {
-    return specrt_curve_at(&c->draft, plan_first_tokens(c, s, emitted)) +
-           (s->num_steps - 1) * specrt_curve_at(&c->draft, s->topk);
+    return auto_draft(c, plan_first_tokens(c, s, emitted), s->num_steps, s->topk);
 }
 
 static double curve_head(const specrt_costs *c, const specrt_tree_params *s, int width,
                          double rows) {
-    return specrt_curve_at(&c->head_first, rows) +
-           (s->num_steps - 1) * specrt_curve_at(&c->head_next[width], rows);
+    return auto_head(c, rows, s->num_steps, specrt_costs_width(width));
 }
 
 typedef struct phases { /* a run's phases by cycle, and its shape's by the curves */

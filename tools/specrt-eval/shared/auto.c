@@ -9,19 +9,10 @@
 
 /* ---- costs ---- */
 
-static specrt_status refuse_blocks(const eval_models *m, specrt_error *err) {
-    if (m->info->n_block == 0) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                            "costs: expected a drafter that drafts token by token, found one of "
-                            "blocks, whose passes are not timed; name a policy (--policy "
-                            "microspec)");
-}
-
 specrt_status eval_measure(const eval_models *m, const eval_options *o, double seconds,
                            int32_t n_before, specrt_costs *out, specrt_error *err) {
     char line[SPECRT_COSTS_TEXT];
     specrt_tree_params tree;
-    TRY(refuse_blocks(m, err));
     TRY(eval_tree(&o->auto_tree, &tree, err));
     TRY(sequence_costs(m->sequences[0], m->head, &tree, n_before, seconds, out, err));
     if (specrt_costs_busy(out, line)) sl_cli_warn("costs: %s", line);
@@ -40,7 +31,6 @@ static specrt_status find_costs(const eval_models *m, const eval_options *o, eva
     sequence *s = m->sequences[0];
     char key[SPECRT_COSTS_KEY], line[SPECRT_COSTS_LINE];
     specrt_meter meter;
-    TRY(refuse_blocks(m, err));
     m->engine->ops->key(m->engine, key);
     specrt_costs_path(o->bundle, key, c->kept);
     TRY(sequence_meter(s, NULL, &o->auto_tree, 0, &meter, err));
@@ -56,7 +46,10 @@ static specrt_status find_costs(const eval_models *m, const eval_options *o, eva
 static specrt_status know_costs(const eval_models *m, const eval_options *o, eval_costs *c,
                                 specrt_error *err) {
     if (c->costs.target.n > 0) return SPECRT_STATUS_OK;
-    if (c->file) return auto_costs_read(c->file, &c->costs, err);
+    if (c->file) {
+        TRY(auto_costs_read(c->file, &c->costs, err));
+        return auto_costs_fit(&c->costs, m->info->n_block, c->file, err);
+    }
     if (m->engine->ops->key) return find_costs(m, o, c, err);
     return eval_measure(m, o, 5, 0, &c->costs, err);
 }
@@ -71,12 +64,17 @@ static void keep_costs(eval_costs *c) {
 
 /* ---- sessions ---- */
 
+static int32_t lesser(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
 static specrt_status open_by_clock(const eval_models *m, eval_costs *c, const char *text,
                                    const specrt_session_params *params, eval_drafts *out,
                                    specrt_error *err) {
     specrt_costs_drafts drafts = {
         .bundle = m->bundle, .head = m->head, .n_cols = m->info->head.n_cols, .params = *params};
     models_describe(m, &drafts.policy);
+    drafts.params.n_block = lesser(m->info->n_block, params->tree.num_steps);
     drafts.policy.text = text[4] == '+' ? text + 5 : specrt_advise_untried(&c->costs, &drafts);
     double head = specrt_costs_head(&c->costs, &drafts, drafts.policy.text);
     keep_costs(c);
@@ -86,12 +84,21 @@ static specrt_status open_by_clock(const eval_models *m, eval_costs *c, const ch
     return specrt_clock_auto(&out->clock, m->info->keeps_chains, &out->auto_draft, err);
 }
 
+/* No longer than a block. */
+static specrt_tree_params largest_of(const eval_models *m, const eval_options *o) {
+    specrt_tree_params tree = o->auto_tree;
+    if (m->info->n_block == 0 || m->info->n_block >= tree.num_steps) return tree;
+    tree.num_steps = m->info->n_block;
+    if (tree.topk == 1) tree.num_draft_tokens = tree.num_steps + 1;
+    return tree;
+}
+
 specrt_status eval_open_drafts(const eval_models *m, const eval_options *o, eval_costs *c,
                                const char *text, specrt_session_params *params, eval_drafts *out,
                                specrt_error *err) {
     const bool is_auto = auto_is_named(text);
     if (is_auto) TRY(know_costs(m, o, c, err));
-    if (is_auto) params->tree = o->auto_tree;
+    if (is_auto) params->tree = largest_of(m, o);
     if (is_auto && c->by_clock)
         TRY(open_by_clock(m, c, text, params, out, err));
     else
