@@ -178,8 +178,9 @@ typedef struct specrt_cuda_session_params {
 
 typedef struct specrt_cuda_session specrt_cuda_session; /* a batch of sequences */
 
-/* specrt_cuda_session_create() : Allocates everything. Later calls neither allocate nor wait, except
- * prefill() with retrieve@prompt.
+/* specrt_cuda_session_create() : Allocates everything, and loads all kernels, so that the first cycle of a
+ * process can be captured in any mode. Later calls neither allocate nor wait, except prefill() with
+ * retrieve@prompt.
  *   policy : borrowed for the session's life
  * @return OK; BAD_ARG with the field; NO_MEMORY with the bytes; DEVICE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_policy *policy,

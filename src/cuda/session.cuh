@@ -16,6 +16,7 @@
 #include "cuda/batch.cuh"
 #include "cuda/shared.cuh"
 #include "cuda/device.cuh"
+#include "cuda/load.cuh"
 #include "cuda/side.cuh"
 #include "cuda/order.cuh"
 #include "cuda/session_make.cuh"
@@ -148,6 +149,7 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
                                                 const specrt_cuda_session_params *params,
                                                 specrt_error *err) {
     SPECRT__TRY(specrt__session_check_params(s, params, err));
+    SPECRT__TRY(specrt__load_all(err));
     SPECRT__TRY(specrt__side_open(&s->side, err));
     if (specrt__session_foresees_any(s)) SPECRT__TRY(specrt__side_open(&s->ahead, err));
     SPECRT__TRY(specrt__session_make_retrieval(s, err));

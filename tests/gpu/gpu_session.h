@@ -284,11 +284,12 @@ static inline void device_observe(device *d) {
                                          d->stream));
 }
 
-/* A cycle as a graph, which begins with what is learnt from the one before. */
+/* A cycle as a graph, which begins with what is learnt from the one before. No call of any thread may do
+ * meanwhile what a capture forbids, as with PyTorch's graphs. */
 static inline cudaGraphExec_t device_capture(device *d) {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
-    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeGlobal);
     device_observe(d);
     device_cycle(d);
     REQUIRE(cudaStreamEndCapture(d->stream, &graph) == cudaSuccess);
