@@ -7116,6 +7116,7 @@ struct specrt_cuda_session {
     specrt__cuda_layout layout;
     specrt__cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
     int32_t n_columns;
+    bool narrow, told; /* products read rows a number at a time; the application knows */
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
     float *logits;     /* DEVICE [n_batch, topk, n_columns] */
     int32_t *ids;      /* DEVICE [n_batch, topk, topk] */
@@ -7462,7 +7463,9 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
     s->layout.shared[0] = n_fixed > 0;
     if (s->shared.max_rows > 0) s->layout.shared[n_fixed] = 1;
     for (size_t i = 0; i < n_segments && status == SPECRT_STATUS_OK; i++) {
+        size_t at = (uintptr_t)host[i].rows | host[i].row_stride;
         s->layout.dtypes[i] = specrt__device_type(s->policy, host[i].rows);
+        s->narrow = s->narrow || at % 16 != 0 || s->layout.dtypes[i] == SPECRT_DTYPE_Q8_0;
         s->layout.max_rows[i] = host[i].max_rows;
         s->n_columns += host[i].max_rows;
     }
@@ -8132,6 +8135,26 @@ static specrt_status specrt__session_route_level(specrt_cuda_session *s, int32_t
     return SPECRT_STATUS_OK;
 }
 
+/* What keeps products from reading 16 bytes at a time; NULL: nothing does. */
+static const char *specrt__session_narrow(const specrt_cuda_session *s, const void *hidden) {
+    size_t bytes = (size_t)s->layout.n_cols * (s->hidden == SPECRT_DTYPE_F32 ? 4 : 2);
+    if ((uintptr_t)hidden % 16 != 0) return "draft_hidden aligned to 16 bytes";
+    if (bytes % 16 != 0) return "states of a multiple of 16 bytes";
+    if (s->narrow) return "rows aligned to 16 bytes, of q8_0 copied by the policy";
+    return NULL;
+}
+
+/* Tells the application of it, once. */
+static void specrt__session_tell_narrow(specrt_cuda_session *s, const void *hidden) {
+    const specrt_env *env = &s->policy->policy->env;
+    const char *expected = s->told || !env->log ? NULL : specrt__session_narrow(s, hidden);
+    char line[128];
+    if (!expected) return;
+    s->told = true;
+    snprintf(line, sizeof line, "expand: products are slow: expected %s, found others", expected);
+    env->log(env->user, SPECRT_LOG_INFO, "cuda", line);
+}
+
 static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
                                             const void *draft_hidden, const void *draft_input,
                                             void *stream) {
@@ -8163,6 +8186,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
                                      "draft_hidden", stream, &call));
     SPECRT__TRY(specrt__session_check_halves(s, call.captured));
     SPECRT__TRY(specrt__order_check_level(&call, s->tree.num_steps));
+    specrt__session_tell_narrow(s, draft_hidden);
     SPECRT__TRY(specrt__session_expand(s, call.cycle->level, draft_hidden, draft_input, stream));
     call.cycle->level++;
     specrt__order_call_end(&call);

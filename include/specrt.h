@@ -157,7 +157,8 @@ typedef struct specrt_env {
     void *(*alloc)(void *user, size_t bytes); /* aligned to 16 bytes; NULL: malloc */
     void (*free)(void *user, void *ptr);      /* NULL: free */
     void *user;                               /* first argument of all these callbacks */
-    /* One line of information during open, bind or create, at level SPECRT_LOG_INFO; NULL: silent */
+    /* One line of information during open, bind or create, or a CUDA session's expand, at level
+     * SPECRT_LOG_INFO; NULL: silent */
     void (*log)(void *user, int level, const char *section, const char *msg);
     /* Runs task(arg, i) for i in [0, n) in any order and returns when all are done; NULL: on this thread */
     void (*parallel_for)(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
@@ -2559,7 +2560,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_sessio
 /* specrt_cuda_session_expand() : Scores a drafter pass and grows the trees. CPU twin:
  * specrt_session_expand().
  *   draft_hidden : DEVICE [n_batch, topk, n_cols] of params.hidden, in the order of the beam; at first the
- *       root's
+ *       root's. Where it, its rows or the head's are not aligned to 16 bytes, or q8_0 rows are lent, products
+ *       take numbers one by one and are slow: specrt_env.log of the head is told, once a session
  *   draft_input : DEVICE [n_batch, topk, n_cols] of params.hidden, which DynaSpec routes by; NULL: unknown
  * @return OK, BAD_ARG, CAPTURE; BAD_ORDER after num_steps passes, and from finish() to observe(). */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *session,

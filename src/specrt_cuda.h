@@ -272,7 +272,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_sessio
 /* specrt_cuda_session_expand() : Scores a drafter pass and grows the trees. CPU twin:
  * specrt_session_expand().
  *   draft_hidden : DEVICE [n_batch, topk, n_cols] of params.hidden, in the order of the beam; at first the
- *       root's
+ *       root's. Where it, its rows or the head's are not aligned to 16 bytes, or q8_0 rows are lent, products
+ *       take numbers one by one and are slow: specrt_env.log of the head is told, once a session
  *   draft_input : DEVICE [n_batch, topk, n_cols] of params.hidden, which DynaSpec routes by; NULL: unknown
  * @return OK, BAD_ARG, CAPTURE; BAD_ORDER after num_steps passes, and from finish() to observe(). */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *session,

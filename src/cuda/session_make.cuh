@@ -54,6 +54,7 @@ struct specrt_cuda_session {
     specrt__cuda_layout layout;
     specrt__cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
     int32_t n_columns;
+    bool narrow, told; /* products read rows a number at a time; the application knows */
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
     float *logits;     /* DEVICE [n_batch, topk, n_columns] */
     int32_t *ids;      /* DEVICE [n_batch, topk, topk] */
@@ -400,7 +401,9 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
     s->layout.shared[0] = n_fixed > 0;
     if (s->shared.max_rows > 0) s->layout.shared[n_fixed] = 1;
     for (size_t i = 0; i < n_segments && status == SPECRT_STATUS_OK; i++) {
+        size_t at = (uintptr_t)host[i].rows | host[i].row_stride;
         s->layout.dtypes[i] = specrt__device_type(s->policy, host[i].rows);
+        s->narrow = s->narrow || at % 16 != 0 || s->layout.dtypes[i] == SPECRT_DTYPE_Q8_0;
         s->layout.max_rows[i] = host[i].max_rows;
         s->n_columns += host[i].max_rows;
     }
