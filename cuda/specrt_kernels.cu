@@ -506,11 +506,21 @@ SPECRT__KERNEL specrt_status specrt__cuda_route(const specrt__cuda_router *route
                                                 void *scratch, const specrt__cuda_choice *choice,
                                                 void *stream);
 
-/* Tokens that a source need not name at a level: members, and what an earlier source brought. */
+/* Routed rows of a level. */
+typedef struct specrt__cuda_tally {
+    int32_t n;                /* rows of the pass */
+    int32_t n_rows, n_shared; /* rows, and of these such as all of the pass score */
+    int32_t n_scored;         /* products of the others */
+} specrt__cuda_tally;
+
+/* Tokens that a source need not name at a level: members, and what an earlier source brought. What it names
+ * itself is noted for later ones. */
 typedef struct specrt__cuda_taken {
     const specrt_cuda_state *states; /* DEVICE [n_batch]; NULL: no members */
     const uint32_t *levels;          /* DEVICE [n_batch, n_ids] bit `level`: brought; NULL: none */
     int32_t level;
+    uint32_t *named; /* DEVICE [n_batch, n_ids] gets bit `level`; NULL: nothing is noted */
+    specrt__cuda_tally *tallies; /* DEVICE [n_batch, SPECRT_TREE_MAX_STEPS], with `named` */
 } specrt__cuda_taken;
 
 /* specrt_cograph on the device; all pointers are DEVICE memory. */
@@ -2437,6 +2447,24 @@ static __device__ bool specrt__pool_valid(const specrt_cuda_state *s, int32_t id
     return id >= 0 && id < s->params.n_ids && !(s->wants[id] & SPECRT__CUDA_INVALID);
 }
 
+/* A token that a source names for sequence b is its level's from here on. Twin: specrt__source_route */
+static __device__ void specrt__pool_name(const specrt__cuda_taken &taken, int32_t b, int32_t n_ids,
+                                         int32_t id) {
+    if (taken.named) atomicOr(&taken.named[(int64_t)b * n_ids + id], 1u << taken.level);
+}
+
+/* A source has named n_rows tokens for a pass of n rows. The first source of a level begins its sums, so that
+ * it may come again. A thread calls. */
+static __device__ void specrt__pool_tally(const specrt__cuda_taken &taken, int32_t b, int32_t n,
+                                          int32_t n_rows) {
+    if (!taken.named) return;
+    specrt__cuda_tally *tally = &taken.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + taken.level];
+    if (!taken.levels) SPECRT__CLEAR(tally, 1);
+    tally->n = n;
+    tally->n_rows += n_rows;
+    tally->n_shared += n_rows;
+}
+
 /* The state of this block, in shared memory; the batch's tokens too. */
 static __device__ specrt_cuda_state *specrt__pool_open(const specrt_cuda_state *from) {
     __shared__ specrt_cuda_state s;
@@ -3728,8 +3756,11 @@ specrt__successor_kernel(specrt__cuda_cograph graph, int32_t max_n, const int32_
         int32_t id = specrt__shortlist_key_id(s.best[out + i]);
         c.ids[out + i] = id;
         c.places[out + i] = row_of ? row_of[id] : id;
+        specrt__pool_name(taken, (int32_t)blockIdx.x, state->params.n_ids, id);
     }
-    if (specrt__block_thread() == 0) c.n_rows[blockIdx.x] = n_found;
+    if (specrt__block_thread() > 0) return;
+    c.n_rows[blockIdx.x] = n_found;
+    specrt__pool_tally(taken, (int32_t)blockIdx.x, n, n_found);
 }
 
 /* --- launches --- */
@@ -4325,9 +4356,11 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
     return n_out <= SPECRT__SKETCH_SOME ? n_out : n * size;
 }
 
-/* The best of n keys as rows of sequence b, in order. */
-static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s, int32_t b,
-                                           const uint64_t *keys, int32_t n,
+/* The best of n keys as rows of sequence b, in order.
+ *   n_states : that the sequence has */
+static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s,
+                                           const specrt__cuda_taken &taken, int32_t b,
+                                           int32_t n_states, const uint64_t *keys, int32_t n,
                                            const specrt__cuda_choice &choice) {
     uint64_t least = specrt__shortlist_least(keys, n, s.size);
     int32_t *ids = choice.ids + (int64_t)b * s.size, n_out = 0, before;
@@ -4339,10 +4372,13 @@ static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s, int32_t
         if (take && at < s.size) {
             ids[at] = specrt__shortlist_key_id(keys[i]);
             places[at] = s.row_of ? s.row_of[ids[at]] : ids[at];
+            specrt__pool_name(taken, b, s.n_ids, ids[at]);
         }
         n_out += n_taken;
     }
-    if (threadIdx.x == 0) choice.n_rows[b] = n_out < s.size ? n_out : s.size;
+    if (threadIdx.x > 0) return;
+    choice.n_rows[b] = n_out < s.size ? n_out : s.size;
+    specrt__pool_tally(taken, b, n_states, choice.n_rows[b]);
 }
 
 /* Block (i, h, b): part i of what state h of the sequence finds; a state's last block joins these, a
@@ -4374,7 +4410,7 @@ static __global__ void __launch_bounds__(SPECRT__SKETCH_NAMING, 2)
         if (!specrt__block_last(&level.tickets[b], n)) return;
         n_found = specrt__sketch_join(all, n, size, weights, finders, some, &keys);
     }
-    specrt__sketch_list(s, b, keys, n_found, choice);
+    specrt__sketch_list(s, level.scan.taken, b, n, keys, n_found, choice);
 }
 
 // >>sketch : src/cuda/sketch.cuh
@@ -4584,15 +4620,6 @@ static __global__ void specrt__tree_expand_kernel(specrt__cuda_tree *trees, cons
     specrt__tree_grow(&trees[b], ids + at, logprobs + at, topk, &beams[b]);
 }
 
-/* As specrt__shortlist_rank_kernel, of topk rows; the last block of a sequence goes on with its tree. */
-static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
-    specrt__tree_rank_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
-                             specrt_cuda_beam *beams) {
-    int64_t b = blockIdx.z, at = b * r.k * r.k;
-    if (specrt__shortlist_rank(r))
-        specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, &beams[b]);
-}
-
 /* The node of a candidate among chosen [n], which ascends; 0 for the root's -1. */
 static __device__ int32_t specrt__tree_node(const int32_t *chosen, int32_t n, int32_t candidate) {
     int32_t node = n;
@@ -4617,13 +4644,9 @@ static __device__ void specrt__tree_write(const specrt__cuda_tree *t, const int3
     draft->positions[i] = t->position - 1 + depth;
 }
 
-/* Block b: the nodes of sequence b, parents first, levels together.
- *   grid (n_batch), block SPECRT__TREE_THREADS.  Twin: specrt_tree_finish */
-static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees,
-                                                  specrt_cuda_draft *drafts) {
+/* The nodes of a tree, parents first, levels together. A block calls. Twin: specrt_tree_finish */
+static __device__ void specrt__tree_choose(const specrt__cuda_tree *t, specrt_cuda_draft *draft) {
     __shared__ int32_t best[SPECRT_TREE_MAX_NODES], chosen[SPECRT_TREE_MAX_NODES];
-    const specrt__cuda_tree *t = &trees[blockIdx.x];
-    specrt_cuda_draft *draft = &drafts[blockIdx.x];
     bool begun = t->level > 0 || t->n_beam > 0;
     int32_t n = specrt__tree_best(t, 0, t->params.num_draft_tokens - 1, best);
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
@@ -4635,6 +4658,25 @@ static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees
     for (int32_t i = specrt__block_thread(); i <= n && begun; i += specrt__block_threads())
         specrt__tree_write(t, chosen, i, draft);
     if (specrt__block_thread() == 0) draft->n = begun ? n + 1 : 0;
+}
+
+/* Block b: those of sequence b.  grid (n_batch), block SPECRT__TREE_THREADS */
+static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees,
+                                                  specrt_cuda_draft *drafts) {
+    specrt__tree_choose(&trees[blockIdx.x], &drafts[blockIdx.x]);
+}
+
+/* As specrt__shortlist_rank_kernel, of topk rows; the last block of a sequence goes on with its tree.
+ *   drafts : after the last level the nodes are chosen, too; NULL: more levels come */
+static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
+    specrt__tree_rank_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
+                             specrt_cuda_beam *beams, specrt_cuda_draft *drafts) {
+    int64_t b = blockIdx.z, at = b * r.k * r.k;
+    if (!specrt__shortlist_rank(r)) return;
+    specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, &beams[b]);
+    if (!drafts) return;
+    __syncthreads(); /* the tree has no beam */
+    specrt__tree_choose(&trees[b], &drafts[b]);
 }
 
 /* --- launches --- */
@@ -4688,12 +4730,13 @@ SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t t
 }
 
 /* specrt__cuda_topk() of topk rows for each beam, then specrt__cuda_tree_expand(), in one launch.
- *   r, grid : the ranking, as specrt__shortlist_shortlist() prepares it */
+ *   r, grid : the ranking, as specrt__shortlist_shortlist() prepares it
+ *   drafts  : as specrt__cuda_tree_finish() writes them; NULL: not after this level */
 static specrt_status specrt__tree_rank(const specrt__shortlist_ranks *r, dim3 grid,
                                        specrt__cuda_tree *trees, specrt_cuda_beam *beams,
-                                       void *stream) {
+                                       specrt_cuda_draft *drafts, void *stream) {
     return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0, stream,
-                          *r, trees, beams);
+                          *r, trees, beams, drafts);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_tree_finish(int32_t n_batch,
@@ -5783,13 +5826,6 @@ static void specrt__ring_answer(const specrt__ring_prompt *prompt, int32_t n,
  * where it stands, what came of a cycle, which rows of a level count. A thread is a sequence, in any
  * grid of blocks; in one kernel a row, in one a warp is the sequence. */
 
-/* Routed rows of a level. */
-typedef struct specrt__batch_tally {
-    int32_t n;                /* rows of the pass */
-    int32_t n_rows, n_shared; /* rows, and of these such as all of the pass score */
-    int32_t n_scored;         /* products of the others */
-} specrt__batch_tally;
-
 /* What shortlists read. */
 typedef struct specrt__batch_costs {
     bool packs;          /* rows are copied; not so where they are shared */
@@ -5809,8 +5845,8 @@ typedef struct specrt__batch_part {
     specrt_session_stats *stats;
     /* Bit i of [n, n_ids]: routed at level i of this cycle; NULL: nothing routes. */
     uint32_t *routed;
-    int32_t n_ids, n_vocab;       /* n_vocab: what the target emits is below it */
-    specrt__batch_tally *tallies; /* [n, SPECRT_TREE_MAX_STEPS] of this cycle; NULL likewise */
+    int32_t n_ids, n_vocab;      /* n_vocab: what the target emits is below it */
+    specrt__cuda_tally *tallies; /* [n, SPECRT_TREE_MAX_STEPS] of this cycle; NULL likewise */
     specrt__batch_costs costs;
 } specrt__batch_part;
 
@@ -5891,7 +5927,7 @@ static __device__ bool specrt__batch_member(const specrt_cuda_state *s, const ui
  * @return the rows that were routed, mean. */
 static __device__ int64_t specrt__batch_add_passes(const specrt__batch_part &all, int32_t b,
                                                    specrt_session_stats *stats) {
-    const specrt__batch_tally *tallies =
+    const specrt__cuda_tally *tallies =
         all.tallies ? all.tallies + (int64_t)b * SPECRT_TREE_MAX_STEPS : NULL;
     int64_t n_kept = all.costs.n_fixed + all.states[b].n_rows, n_routed = 0, n_bytes = 0;
     int32_t n_levels = all.trees[b].level;
@@ -6029,7 +6065,7 @@ static __global__ void specrt__batch_claim_kernel(specrt__batch_part all, specrt
     uint32_t word = __ballot_sync(0xffffffffu, masked);
     if (threadIdx.x % 32 == 0 && r < c.max_rows)
         masks[(int64_t)b * ((c.max_rows + 31) / 32) + r / 32] = word;
-    specrt__batch_tally *tally = &all.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + level];
+    specrt__cuda_tally *tally = &all.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + level];
     if (r == 0) {
         tally->n = n_beam;
         tally->n_rows += n;
@@ -6268,6 +6304,11 @@ typedef struct specrt__device_source {
     specrt__cuda_cograph graph;
     specrt__cuda_sketch sketch;
 } specrt__device_source;
+
+/* Whether a source names only tokens that nobody has, and notes them itself. */
+static bool specrt__device_names(const specrt__device_source *r) {
+    return r->kind == SPECRT__DEVICE_SUCCESSORS || r->kind == SPECRT__DEVICE_SKETCH;
+}
 
 struct specrt_cuda_policy {
     const specrt_policy *policy;
@@ -7086,9 +7127,10 @@ enum { SPECRT__SESSION_THREADS = 128 };
 
 /* What a routed source chooses, DEVICE. */
 typedef struct specrt__session_route {
-    specrt__cuda_choice choice;     /* max_rows is the bound */
-    int32_t *level_rows;            /* LEVELS, of which all is known: [SPECRT_TREE_MAX_STEPS] */
-    uint32_t *masks, *always_masks; /* [n_batch, words of bound], [n_batch, words of always] */
+    specrt__cuda_choice choice; /* max_rows is the bound */
+    int32_t *level_rows;        /* LEVELS, of which all is known: [SPECRT_TREE_MAX_STEPS] */
+    uint32_t *masks,
+        *always_masks; /* [n_batch, words of bound], [n_batch, words of always]; or NULL */
     void *scratch;
 } specrt__session_route;
 
@@ -7118,16 +7160,18 @@ struct specrt_cuda_session {
     int32_t n_columns;
     bool narrow, told; /* products read rows a number at a time; the application knows */
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
-    float *logits;     /* DEVICE [n_batch, topk, n_columns] */
-    int32_t *ids;      /* DEVICE [n_batch, topk, topk] */
-    float *logprobs;   /* DEVICE likewise */
-    int32_t *best;     /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
-    int32_t *count;    /* DEVICE [1] prompt tokens of a launch */
-    void *scratch;     /* DEVICE, of top-k */
-    specrt__side side; /* packing and learning, from observe() to the first product */
+    float *logits;   /* DEVICE [n_batch, topk, n_columns] */
+    int32_t *ids;    /* DEVICE [n_batch, topk, topk] */
+    float *logprobs; /* DEVICE likewise */
+    int32_t *best;   /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
+    int32_t *count;  /* DEVICE [1] prompt tokens of a launch */
+    void *scratch;   /* DEVICE, of top-k */
+    /* Learning, packing and the successors of a level, from observe() or expand() to the next product. */
+    specrt__side side;
     /* Routes that follow from what a pass is fed, from route_ahead() to its product; not open: none do. */
     specrt__side ahead;
     int32_t n_ahead; /* levels up to the last that was routed so; 0: none of this cycle */
+    int32_t n_led;   /* levels up to the last whose successors were found beside a pass; likewise */
     /* Retrieval; rings NULL: none. */
     specrt__ring_view ring;
     specrt__ring_records *rings;   /* [n_batch] as the host sees them */
@@ -7406,7 +7450,7 @@ static int32_t specrt__session_list_routed(const specrt_cuda_session *s, int32_t
     }
     out[n] = r->rows;
     out[n].max_rows = r->bound;
-    out[n].masked = route->masks + i * specrt__session_words(r->bound);
+    if (route->masks) out[n].masked = route->masks + i * specrt__session_words(r->bound);
     if (r->kind == SPECRT__DEVICE_LEVELS) {
         out[n].n_rows = route->level_rows + level;
         return n + 1;
@@ -7502,7 +7546,9 @@ static specrt_status specrt__session_make_route(specrt_cuda_session *s,
     specrt__cuda_choice *c = &route->choice;
     size_t n = (size_t)s->batch.n, bound = n * (size_t)r->bound;
     c->max_rows = r->bound;
-    SPECRT__TRY(specrt__device_clear(m, n * specrt__session_words(r->bound), &route->masks, err));
+    if (!specrt__device_names(r))
+        SPECRT__TRY(
+            specrt__device_clear(m, n * specrt__session_words(r->bound), &route->masks, err));
     SPECRT__TRY(specrt__device_clear(m, n * specrt__session_words(r->always.max_rows),
                                      &route->always_masks, err));
     if (r->kind == SPECRT__DEVICE_LEVELS) return specrt__session_make_levels(s, r, route, err);
@@ -7728,7 +7774,7 @@ static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t f
 
 /* The stream goes on when both sides are done, and no level is routed ahead. */
 static specrt_status specrt__session_join(specrt_cuda_session *s, void *stream) {
-    s->n_ahead = 0;
+    s->n_ahead = s->n_led = 0;
     SPECRT__TRY(specrt__side_join(&s->ahead, stream));
     return specrt__side_join(&s->side, stream);
 }
@@ -8002,19 +8048,47 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, 
     return SPECRT_STATUS_OK;
 }
 
-/* Learning and packing, beside the drafter's first pass. */
+/* Tokens that a source names which are no members yet. */
+static specrt_status specrt__session_route_tokens(specrt_cuda_session *s, int32_t at, int32_t level,
+                                                  const void *hidden, void *stream) {
+    const specrt__device_source *r = &s->policy->routed[at];
+    const specrt__session_route *route = &s->routes[at];
+    specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
+    specrt__cuda_taken taken = {s->batch.states, at > 0 ? s->batch.routed : NULL, level,
+                                s->batch.routed, s->batch.tallies};
+    if (r->kind == SPECRT__DEVICE_SUCCESSORS)
+        return specrt__cuda_successors(&r->graph, beam.n_batch, beam.max_n, s->policy->head.row_of,
+                                       s->batch.beams, &taken, route->scratch, &route->choice,
+                                       stream);
+    if (r->kind == SPECRT__DEVICE_SKETCH)
+        return specrt__cuda_sketch_route(&r->sketch, &beam, hidden, s->hidden,
+                                         s->batch.beams->logprobs, &taken, route->scratch,
+                                         &route->choice, stream);
+    return SPECRT_STATUS_OK;
+}
+
+/* Whether successors of a level follow from its beams and the members alone: of earlier sources it would have
+ * to be known what they bring. */
+static bool specrt__session_leads(const specrt_cuda_session *s) {
+    return s->policy->n_routed > 0 && s->policy->routed[0].kind == SPECRT__DEVICE_SUCCESSORS;
+}
+
+/* Learning, packing and the first successors, beside the drafter's first pass. */
 static specrt_status specrt__session_learn(specrt_cuda_session *s, const float *hidden) {
     unsigned n = (unsigned)s->batch.n;
+    SPECRT__TRY(specrt__session_clear_routed(s->batch, s->side.stream));
     if (s->rings)
         SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_tell_kernel, n,
                                    specrt__block_size(SPECRT__SESSION_THREADS), 0, s->side.stream,
                                    s->batch.learns, s->batch.states, hidden,
                                    s->tree.num_draft_tokens, s->ring));
-    if (s->capacity == 0) return SPECRT_STATUS_OK;
-    SPECRT__TRY(specrt__cuda_state_observe(s->batch.n, s->batch.drafts, s->batch.learns,
-                                           s->k_best > 0 ? s->best : NULL, s->k_best,
-                                           s->batch.states, s->side.stream));
-    return specrt__session_pack_rows(s, 0, s->batch.n, s->side.stream);
+    if (s->capacity > 0)
+        SPECRT__TRY(specrt__cuda_state_observe(s->batch.n, s->batch.drafts, s->batch.learns,
+                                               s->k_best > 0 ? s->best : NULL, s->k_best,
+                                               s->batch.states, s->side.stream));
+    SPECRT__TRY(specrt__session_pack_rows(s, 0, s->batch.n, s->side.stream));
+    return specrt__session_leads(s) ? specrt__session_route_tokens(s, 0, 0, NULL, s->side.stream)
+                                    : SPECRT_STATUS_OK;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s,
@@ -8027,11 +8101,12 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(32 * s->batch.n),
                                SPECRT__SESSION_THREADS, 0, stream, s->batch));
     SPECRT__TRY(specrt__side_fork(&s->side, stream));
-    SPECRT__TRY(specrt__session_clear_routed(s->batch, stream)); /* beside what is learnt */
     specrt_status status = specrt__session_learn(s, hidden);
     SPECRT__TRY(specrt__side_end(&s->side));
-    if (status == SPECRT_STATUS_OK) specrt__order_renew(&call, true);
-    return status;
+    if (status != SPECRT_STATUS_OK) return status;
+    s->n_led = 1;
+    specrt__order_renew(&call, true);
+    return SPECRT_STATUS_OK;
 }
 
 /* Rows that others hold already score nothing. */
@@ -8064,24 +8139,6 @@ static specrt_status specrt__session_route_clusters(specrt_cuda_session *s, int3
                               (const float *)states, route->scratch, &route->choice, stream);
 }
 
-/* Tokens that a source names which are no members yet. */
-static specrt_status specrt__session_route_tokens(specrt_cuda_session *s, int32_t at, int32_t level,
-                                                  const void *hidden, void *stream) {
-    const specrt__device_source *r = &s->policy->routed[at];
-    const specrt__session_route *route = &s->routes[at];
-    specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
-    specrt__cuda_taken taken = {s->batch.states, s->batch.routed, level};
-    if (r->kind == SPECRT__DEVICE_SUCCESSORS)
-        return specrt__cuda_successors(&r->graph, beam.n_batch, beam.max_n, s->policy->head.row_of,
-                                       s->batch.beams, &taken, route->scratch, &route->choice,
-                                       stream);
-    if (r->kind == SPECRT__DEVICE_SKETCH)
-        return specrt__cuda_sketch_route(&r->sketch, &beam, hidden, s->hidden,
-                                         s->batch.beams->logprobs, &taken, route->scratch,
-                                         &route->choice, stream);
-    return SPECRT_STATUS_OK;
-}
-
 SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_session *s,
                                                               const void *draft_input,
                                                               void *stream) {
@@ -8110,7 +8167,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_sessio
 static specrt_status specrt__session_check_halves(specrt_cuda_session *s, bool captured) {
     specrt_status status = specrt__side_check(&s->ahead, captured);
     if (status == SPECRT_STATUS_OK) status = specrt__side_check(&s->side, captured);
-    if (status != SPECRT_STATUS_OK) s->n_ahead = 0;
+    if (status != SPECRT_STATUS_OK) s->n_ahead = s->n_led = 0;
     return status;
 }
 
@@ -8128,11 +8185,22 @@ static specrt_status specrt__session_route_level(specrt_cuda_session *s, int32_t
                 specrt__session_route_clusters(s, i, level, draft_hidden, draft_input, stream));
     }
     SPECRT__TRY(specrt__side_join(&s->side, stream));
-    for (int32_t i = 0; i < p->n_routed; i++) {
+    for (int32_t i = specrt__session_leads(s) && s->n_led > level; i < p->n_routed; i++) {
         SPECRT__TRY(specrt__session_route_tokens(s, i, level, draft_hidden, stream));
-        SPECRT__TRY(specrt__session_claim(s, i, level, stream));
+        if (!specrt__device_names(&p->routed[i]))
+            SPECRT__TRY(specrt__session_claim(s, i, level, stream));
     }
     return SPECRT_STATUS_OK;
+}
+
+/* The successors of the level to come, beside the drafter's pass. */
+static specrt_status specrt__session_lead(specrt_cuda_session *s, int32_t level, void *stream) {
+    if (!specrt__session_leads(s) || level >= s->tree.num_steps) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt__side_fork(&s->side, stream));
+    specrt_status status = specrt__session_route_tokens(s, 0, level, NULL, s->side.stream);
+    SPECRT__TRY(specrt__side_end(&s->side));
+    if (status == SPECRT_STATUS_OK) s->n_led = level + 1;
+    return status;
 }
 
 /* What keeps products from reading 16 bytes at a time; NULL: nothing does. */
@@ -8169,7 +8237,8 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
     if (s->distributions.n_steps == 0) {
         SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
                                                 s->logprobs, s->scratch, &r, &grid));
-        return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams, stream);
+        return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams,
+                                 level + 1 < s->tree.num_steps ? NULL : s->batch.drafts, stream);
     }
     SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
                                      s->batch.samplings, &s->distributions, s->ids, s->logprobs,
@@ -8190,7 +8259,14 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_expand(s, call.cycle->level, draft_hidden, draft_input, stream));
     call.cycle->level++;
     specrt__order_call_end(&call);
-    return SPECRT_STATUS_OK;
+    return specrt__session_lead(s, call.cycle->level, stream);
+}
+
+/* Whether the last expand() has written the drafts, for all that is known. */
+static bool specrt__session_has_drafts(const specrt_cuda_session *s,
+                                       const specrt__order_call *call) {
+    return s->distributions.n_steps == 0 && (call->checks || call->captured) &&
+           call->cycle->stage == SPECRT__ORDER_DRAFT && call->cycle->level == s->tree.num_steps;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s, void *stream) {
@@ -8198,7 +8274,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_call(s, "finish", SPECRT__ORDER_CYCLES, true, NULL, stream, &call));
     SPECRT__TRY(specrt__order_check_stage(&call, SPECRT__ORDER_DRAFT));
     SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
-    SPECRT__TRY(specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream));
+    if (!specrt__session_has_drafts(s, &call))
+        SPECRT__TRY(specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream));
     specrt__order_end_stage(&call, SPECRT__ORDER_DRAFTED);
     return SPECRT_STATUS_OK;
 }

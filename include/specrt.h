@@ -2568,7 +2568,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *se
                                                          const void *draft_hidden,
                                                          const void *draft_input, void *stream);
 
-/* specrt_cuda_session_finish() : Writes view.draft. CPU twin: specrt_session_finish().
+/* specrt_cuda_session_finish() : Writes view.draft, unless the last expand() has. CPU twin: specrt_session_finish().
  * @return OK, BAD_ARG, CAPTURE; BAD_ORDER for a second call in one cycle. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *session,
                                                          void *stream);

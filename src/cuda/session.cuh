@@ -183,7 +183,7 @@ static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t f
 
 /* The stream goes on when both sides are done, and no level is routed ahead. */
 static specrt_status specrt__session_join(specrt_cuda_session *s, void *stream) {
-    s->n_ahead = 0;
+    s->n_ahead = s->n_led = 0;
     SPECRT__TRY(specrt__side_join(&s->ahead, stream));
     return specrt__side_join(&s->side, stream);
 }

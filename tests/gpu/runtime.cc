@@ -30,6 +30,9 @@ int harness_device;
 int harness_live;
 /* Kernels that their first launch had to load, since no cudaFuncGetAttributes() had. */
 int harness_late;
+/* Kernels that were launched on streams of the application, or put into graphs; and on streams with a
+ * priority. */
+int harness_launches[2];
 }
 
 namespace {
@@ -68,6 +71,7 @@ struct CUgraphExec_st {
 
 struct CUstream_st {
     int device;
+    bool beside; /* it has a priority */
     size_t lane;
     harness_past past;
     std::deque<operation> queue;
@@ -261,6 +265,7 @@ cudaError_t harness_submit(const harness_launch &launch, cudaStream_t stream) {
     if (error == cudaSuccess) error = fault();
     if (error == cudaSuccess && !load(launch.kernel)) error = cudaErrorStreamCaptureUnsupported;
     if (error != cudaSuccess) return failed(error);
+    harness_launches[of(stream)->beside]++;
     return submit(stream, [=]() {
         broken = broken || harness_kernels_left == 0;
         if (harness_kernels_left > 0) harness_kernels_left--;
@@ -406,7 +411,9 @@ cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int *least, int *greatest
 cudaError_t CUDARTAPI cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags,
                                                    int priority) {
     if (priority < -5 || priority > 0) return failed(cudaErrorInvalidValue);
-    return cudaStreamCreateWithFlags(stream, flags);
+    cudaError_t error = cudaStreamCreateWithFlags(stream, flags);
+    if (error == cudaSuccess) (*stream)->beside = priority < 0;
+    return error;
 }
 
 cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {

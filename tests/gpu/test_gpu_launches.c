@@ -4,6 +4,7 @@
 
 /* The harness's; not on a GPU. */
 extern int harness_late __attribute__((weak));
+extern int harness_launches[2] __attribute__((weak));
 
 static setting setting_of(const char *policy) {
     return (setting){
@@ -26,6 +27,116 @@ static void test_loaded(void) {
         run(&how);
     }
     if (&harness_late) CHECK_INT(harness_late, 0);
+}
+
+/* --- how many --- */
+
+/* Kernels on the application's streams, and beside them. */
+typedef struct launches {
+    int on, beside;
+} launches;
+
+/* Those since `before`. */
+static launches since(launches before) {
+    return (launches){harness_launches[0] - before.on, harness_launches[1] - before.beside};
+}
+
+static launches now(void) {
+    return since((launches){0, 0});
+}
+
+/* A cycle's, of which a level has `level`, and what expand() starts for the next one besides. */
+static void check_cycle_launches(device *d, launches level, launches cycle) {
+    launches all = {0, 0}, before, n;
+    const int32_t n_levels = d->view.num_steps;
+    for (int32_t i = 0; i < n_levels + 3; i++) {
+        if (i < n_levels)
+            REQUIRE(!specrt__cuda_pack(&d->draft_table, d->passes, d->n, d->view.topk,
+                                       D * sizeof(float), d->stream));
+        if (i == n_levels + 1) device_target(d);
+        before = now();
+        if (i < n_levels)
+            REQUIRE(!specrt_cuda_session_expand(d->session, d->hidden, NULL, d->stream));
+        else if (i == n_levels)
+            REQUIRE(!specrt_cuda_session_finish(d->session, d->stream));
+        else if (i == n_levels + 1)
+            REQUIRE(!specrt_cuda_session_verify(d->session, d->logits, d->stream));
+        else
+            device_observe(d);
+        n = since(before);
+        if (i < n_levels) CHECK_INT(n.on, level.on);
+        if (i < n_levels - 1) CHECK_INT(n.beside, level.beside);
+        all.on += n.on, all.beside += n.beside;
+    }
+    CHECK_INT(all.on, cycle.on);
+    CHECK_INT(all.beside, cycle.beside);
+}
+
+/* No more than these kernels, or a cycle becomes slower. Rows that both sequences share are a product of their
+ * own. */
+static void test_counts(void) {
+    static const struct {
+        const char *policy;
+        launches level, cycle;
+    } table[] = {{"full", {2, 0}, {14, 0}},
+                 {"window:48@kver=8@positions=tree@min=20", {2, 0}, {14, 2}},  /* microspec */
+                 {"window:48+successor:6+sketch:8@keep=999", {5, 1}, {32, 8}}, /* hybrid */
+                 {"static:20+window:24+successor:6", {3, 1}, {20, 8}},
+                 {"static:20/10+window:24+successor:6", {5, 0}, {32, 2}}};
+    if (!harness_launches) SKIP("on a GPU");
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        setting how = setting_of(table[i].policy);
+        how.tree = (specrt_tree_params){6, 4, NODES};
+        shared_policy shared;
+        device d;
+        open_policy(&shared, how.policy, false);
+        open_device(&d, &shared, &how);
+        device_start(&d, 0, N_PROMPT);
+        device_cycle(&d);
+        device_observe(&d);
+        check_cycle_launches(&d, table[i].level, table[i].cycle);
+        gpu_check(cudaStreamSynchronize(d.stream), "cycle");
+        device_close(&d);
+        close_policy(&shared);
+    }
+}
+
+/* Sequence 1 has its next prompt while sequence 0 goes on. */
+static void begin_again(device *d, twin *t) {
+    static float logits[N_PROMPT * V];
+    int32_t tokens[N_PROMPT];
+    for (int32_t j = 0; j < N_PROMPT; j++) tokens[j] = prompt_token(5, j);
+    target_logits(tokens, N_PROMPT, logits);
+    twin_start(t, 5, N_PROMPT);
+    int32_t *read = (int32_t *)gpu_copy(tokens, sizeof tokens);
+    float *known = (float *)gpu_copy(logits, sizeof logits);
+    REQUIRE(!specrt_cuda_session_begin(d->session, 1, d->stream));
+    REQUIRE(!specrt_cuda_session_prefill(d->session, 1, read, N_PROMPT, known, d->stream));
+    gpu_check(cudaStreamSynchronize(d->stream), "prefill");
+    gpu_put(d->tokens + 1, &t->root, sizeof t->root);
+    REQUIRE(!specrt_cuda_session_start(d->session, 1, d->tokens, d->stream));
+    gpu_free(read), gpu_free(known);
+}
+
+/* A sequence begins when observe() has found the first successors of all: they are found again, and all have
+ * the rows and counts of their twins. */
+static void test_again(void) {
+    static twin twins[2];
+    setting how = setting_of("window:24+successor:6+sketch:8@keep=999");
+    shared_policy shared;
+    device d;
+    how.graph = false;
+    open_policy(&shared, how.policy, false);
+    open_device(&d, &shared, &how);
+    for (int32_t i = 0; i < 2; i++) open_twin(&twins[i], &shared, &how, i);
+    start(&d, twins, &how, 0);
+    run_cycles(&d, twins, &how, false);
+    begin_again(&d, &twins[1]);
+    run_cycles(&d, twins, &how, false);
+    check_stats(&d, twins, how.policy, how.shared);
+    for (int32_t i = 0; i < 2; i++) specrt_session_close(twins[i].session);
+    device_close(&d);
+    close_policy(&shared);
 }
 
 /* --- what reads slowly --- */
@@ -89,6 +200,8 @@ static void test_narrow(void) {
 
 static const test_case cases[] = {
     {"narrow", "operands that are not aligned are told of, once", test_narrow},
+    {"again", "successors of a level that were found before", test_again},
+    {"counts", "of kernels, by level and cycle", test_counts},
     {"loaded", "no launch loads a kernel, and a first cycle is captured", test_loaded},
 };
 TEST_MAIN(cases)

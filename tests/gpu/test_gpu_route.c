@@ -339,7 +339,7 @@ static void run_successors(const graph_case *g, const specrt__cuda_cograph *grap
     draw_level(&in);
     for (int i = 1; i < in.beams[0].n; i += 3) in.beams[0].tokens[i] = in.beams[0].tokens[0];
     level_input *d = (level_input *)gpu_copy(&in, sizeof in);
-    specrt__cuda_taken others = {states, levels, 1};
+    specrt__cuda_taken others = {.states = states, .levels = levels, .level = 1};
     CHECK_INT(specrt__cuda_successors(graph, BATCH, MAX_N, mapped ? row_of : NULL, d->beams,
                                       &others, scratch, &out, NULL),
               SPECRT_STATUS_OK);
@@ -424,7 +424,7 @@ static void test_damaged(void) {
     level_input *d = (level_input *)gpu_copy(&in, sizeof in);
     specrt__cuda_choice out = make_output(2);
     void *scratch = gpu_alloc(specrt__cuda_successors_bytes(&graph, BATCH, MAX_N, 2));
-    specrt__cuda_taken members = {states, NULL, 0};
+    specrt__cuda_taken members = {.states = states};
     CHECK_INT(specrt__cuda_successors(&graph, BATCH, MAX_N, NULL, d->beams, &members, scratch, &out,
                                       NULL),
               SPECRT_STATUS_OK);
@@ -445,7 +445,7 @@ static void test_refusals(void) {
     CHECK(specrt__cuda_router_bytes(&r, 1, 4) > 0);
     CHECK_INT(specrt__cuda_router_bytes(&r, 1, 65), 0);
     specrt__cuda_choice choice = {4, some, some, some, NULL};
-    specrt__cuda_taken nobody = {NULL, NULL, 0};
+    specrt__cuda_taken nobody = {.level = 0};
     CHECK_INT(specrt__cuda_route(&r, 1, 4, 2, NULL, NULL, some, &choice, NULL),
               SPECRT_STATUS_BAD_ARG);
     r.kind = SPECRT_ROUTER_NONE;
