@@ -1285,6 +1285,7 @@ typedef struct specrt__head_product {
     int32_t first;    /* the state to begin with */
     int32_t n_states; /* of all sequences, in groups of max_n; 0: each sequence's own */
     int32_t n_each;   /* of them a sequence's, whose masks hold for its states */
+    int32_t step;     /* rows of hidden from state to state; 0: 1 */
     float *logits;    /* [n_batch, max_n, n_columns] */
     int32_t row_step; /* rows of logits from sequence to sequence; 0: max_n */
     int activation;   /* of a router's layer */
@@ -1326,7 +1327,7 @@ static __device__ int32_t specrt__head_whole(const specrt__head_product &p,
 /* The states of this block's sequence, from the product's first on: in registers, whatever is written. */
 typedef struct specrt__head_states {
     const char *first;
-    int32_t n, bytes; /* that count, at least 1; of each */
+    int32_t n, bytes; /* that count, at least 1; from each to the next */
     int32_t n_cols;
     specrt_dtype dtype;
 } specrt__head_states;
@@ -1334,7 +1335,7 @@ typedef struct specrt__head_states {
 static __device__ specrt__head_states specrt__head_states_of(const specrt__head_product &p,
                                                              int32_t n) {
     int32_t n_cols = (int32_t)p.layout.n_cols,
-            bytes = n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2);
+            bytes = n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2) * (p.step ? p.step : 1);
     size_t at = (size_t)blockIdx.z * (size_t)p.max_n + (size_t)p.first;
     return {(const char *)p.hidden + at * (size_t)bytes, n, bytes, n_cols, p.dtype};
 }
@@ -1907,11 +1908,13 @@ static specrt__head_product specrt__head_of_rows(const uint16_t *rows, int32_t n
     return p;
 }
 
-SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layout,
-                                                 const specrt__cuda_segment *segments,
-                                                 const specrt__cuda_batch *batch,
-                                                 const void *hidden, specrt_dtype dtype,
-                                                 float *logits, void *stream) {
+/* specrt__cuda_logits() of states that are `step` rows of hidden apart: of the first of each sequence, where
+ * max_n is 1. */
+static specrt_status specrt__head_logits(const specrt__cuda_layout *layout,
+                                         const specrt__cuda_segment *segments,
+                                         const specrt__cuda_batch *batch, const void *hidden,
+                                         specrt_dtype dtype, int32_t step, float *logits,
+                                         void *stream) {
     specrt__head_product p;
     SPECRT__CLEAR(&p, 1);
     p.n_columns = specrt__head_lay_out(layout, p.starts);
@@ -1925,7 +1928,16 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
     p.layout = *layout;
     p.logits = logits;
     specrt__head_take_states(&p, batch, hidden, dtype);
+    p.step = step;
     return specrt__head_run_batch(p, batch->n_batch, stream);
+}
+
+SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layout,
+                                                 const specrt__cuda_segment *segments,
+                                                 const specrt__cuda_batch *batch,
+                                                 const void *hidden, specrt_dtype dtype,
+                                                 float *logits, void *stream) {
+    return specrt__head_logits(layout, segments, batch, hidden, dtype, 1, logits, stream);
 }
 
 // >>shortlist : src/cuda/shortlist.cuh
@@ -8229,14 +8241,16 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
     specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
     const specrt__cuda_segment *segments = s->segments[level];
     int32_t k = s->tree.topk;
+    if (level == 0) beam.max_n = 1; /* the root, in the first of k rows */
     specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
-    SPECRT__TRY(specrt__cuda_logits(&s->layout, segments, &beam, draft_hidden, s->hidden, s->logits,
-                                    stream));
+    SPECRT__TRY(specrt__head_logits(&s->layout, segments, &beam, draft_hidden, s->hidden,
+                                    level == 0 ? k : 1, s->logits, stream));
     if (s->distributions.n_steps == 0) {
         SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
                                                 s->logprobs, s->scratch, &r, &grid));
+        r.row_step = k;
         return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams,
                                  level + 1 < s->tree.num_steps ? NULL : s->batch.drafts, stream);
     }

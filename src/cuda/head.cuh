@@ -361,11 +361,13 @@ static specrt__head_product specrt__head_of_rows(const uint16_t *rows, int32_t n
     return p;
 }
 
-SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layout,
-                                                 const specrt__cuda_segment *segments,
-                                                 const specrt__cuda_batch *batch,
-                                                 const void *hidden, specrt_dtype dtype,
-                                                 float *logits, void *stream) {
+/* specrt__cuda_logits() of states that are `step` rows of hidden apart: of the first of each sequence, where
+ * max_n is 1. */
+static specrt_status specrt__head_logits(const specrt__cuda_layout *layout,
+                                         const specrt__cuda_segment *segments,
+                                         const specrt__cuda_batch *batch, const void *hidden,
+                                         specrt_dtype dtype, int32_t step, float *logits,
+                                         void *stream) {
     specrt__head_product p;
     SPECRT__CLEAR(&p, 1);
     p.n_columns = specrt__head_lay_out(layout, p.starts);
@@ -379,7 +381,16 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
     p.layout = *layout;
     p.logits = logits;
     specrt__head_take_states(&p, batch, hidden, dtype);
+    p.step = step;
     return specrt__head_run_batch(p, batch->n_batch, stream);
+}
+
+SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layout,
+                                                 const specrt__cuda_segment *segments,
+                                                 const specrt__cuda_batch *batch,
+                                                 const void *hidden, specrt_dtype dtype,
+                                                 float *logits, void *stream) {
+    return specrt__head_logits(layout, segments, batch, hidden, dtype, 1, logits, stream);
 }
 
 #endif

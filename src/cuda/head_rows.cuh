@@ -161,6 +161,7 @@ typedef struct specrt__head_product {
     int32_t first;    /* the state to begin with */
     int32_t n_states; /* of all sequences, in groups of max_n; 0: each sequence's own */
     int32_t n_each;   /* of them a sequence's, whose masks hold for its states */
+    int32_t step;     /* rows of hidden from state to state; 0: 1 */
     float *logits;    /* [n_batch, max_n, n_columns] */
     int32_t row_step; /* rows of logits from sequence to sequence; 0: max_n */
     int activation;   /* of a router's layer */
@@ -202,7 +203,7 @@ static __device__ int32_t specrt__head_whole(const specrt__head_product &p,
 /* The states of this block's sequence, from the product's first on: in registers, whatever is written. */
 typedef struct specrt__head_states {
     const char *first;
-    int32_t n, bytes; /* that count, at least 1; of each */
+    int32_t n, bytes; /* that count, at least 1; from each to the next */
     int32_t n_cols;
     specrt_dtype dtype;
 } specrt__head_states;
@@ -210,7 +211,7 @@ typedef struct specrt__head_states {
 static __device__ specrt__head_states specrt__head_states_of(const specrt__head_product &p,
                                                              int32_t n) {
     int32_t n_cols = (int32_t)p.layout.n_cols,
-            bytes = n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2);
+            bytes = n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2) * (p.step ? p.step : 1);
     size_t at = (size_t)blockIdx.z * (size_t)p.max_n + (size_t)p.first;
     return {(const char *)p.hidden + at * (size_t)bytes, n, bytes, n_cols, p.dtype};
 }

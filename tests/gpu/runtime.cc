@@ -33,6 +33,9 @@ int harness_late;
 /* Kernels that were launched on streams of the application, or put into graphs; and on streams with a
  * priority. */
 int harness_launches[2];
+/* Their blocks, of all and of the last. */
+uint64_t harness_blocks;
+unsigned harness_grid[3];
 }
 
 namespace {
@@ -265,7 +268,10 @@ cudaError_t harness_submit(const harness_launch &launch, cudaStream_t stream) {
     if (error == cudaSuccess) error = fault();
     if (error == cudaSuccess && !load(launch.kernel)) error = cudaErrorStreamCaptureUnsupported;
     if (error != cudaSuccess) return failed(error);
+    const dim3 grid = launch.grid;
     harness_launches[of(stream)->beside]++;
+    harness_blocks += (uint64_t)grid.x * grid.y * grid.z;
+    harness_grid[0] = grid.x, harness_grid[1] = grid.y, harness_grid[2] = grid.z;
     return submit(stream, [=]() {
         broken = broken || harness_kernels_left == 0;
         if (harness_kernels_left > 0) harness_kernels_left--;

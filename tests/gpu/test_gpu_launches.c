@@ -5,6 +5,8 @@
 /* The harness's; not on a GPU. */
 extern int harness_late __attribute__((weak));
 extern int harness_launches[2] __attribute__((weak));
+extern uint64_t harness_blocks __attribute__((weak));
+extern unsigned harness_grid[3] __attribute__((weak));
 
 static setting setting_of(const char *policy) {
     return (setting){
@@ -99,6 +101,31 @@ static void test_counts(void) {
         device_close(&d);
         close_policy(&shared);
     }
+}
+
+/* Before its first level a sequence has one state: nothing is multiplied or ranked for more. */
+static void test_first_level(void) {
+    setting how = setting_of("full");
+    shared_policy shared;
+    device d;
+    uint64_t blocks[2];
+    if (!&harness_blocks) SKIP("on a GPU");
+    how.n_batch = 5;
+    how.tree = (specrt_tree_params){2, TOPK, NODES};
+    open_policy(&shared, how.policy, false);
+    open_device(&d, &shared, &how);
+    device_start(&d, 0, N_PROMPT);
+    for (int i = 0; i < 2; i++) {
+        blocks[i] = harness_blocks;
+        REQUIRE(!specrt_cuda_session_expand(d.session, d.hidden, NULL, d.stream));
+        blocks[i] = harness_blocks - blocks[i];
+    }
+    gpu_check(cudaStreamSynchronize(d.stream), "expand");
+    /* One group of states for at least 16 rows a block, and a ranking of each; five times 16 states later. */
+    CHECK(blocks[0] <= (V + 15) / 16 + 5);
+    CHECK(blocks[1] >= 5 * TOPK);
+    device_close(&d);
+    close_policy(&shared);
 }
 
 /* Sequence 1 has its next prompt while sequence 0 goes on. */
@@ -200,6 +227,7 @@ static void test_narrow(void) {
 
 static const test_case cases[] = {
     {"narrow", "operands that are not aligned are told of, once", test_narrow},
+    {"first level", "has one state of each sequence", test_first_level},
     {"again", "successors of a level that were found before", test_again},
     {"counts", "of kernels, by level and cycle", test_counts},
     {"loaded", "no launch loads a kernel, and a first cycle is captured", test_loaded},
