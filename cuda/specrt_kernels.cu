@@ -1786,15 +1786,24 @@ static int32_t specrt__head_most(const specrt__cuda_layout *layout, specrt_dtype
     return most;
 }
 
+/* Warps that share a row's columns: as few as leave four blocks to a multiprocessor. The fewer they are, the
+ * more warps of a block read the same part of the states; with fewer blocks many would stand idle.
+ *   rows : of a block whose warps share none */
+static int32_t specrt__head_splits(int32_t n_rows, int32_t rows, int32_t n_batch) {
+    int32_t n_splits = 1;
+    uint64_t enough = 4 * (uint64_t)specrt__launch_multiprocessors();
+    while (n_splits < SPECRT__HEAD_TILE_WARPS &&
+           specrt__launch_blocks(n_rows, rows / n_splits) * (uint64_t)n_batch < enough)
+        n_splits *= 2;
+    return n_splits;
+}
+
 template <specrt_dtype kDtype, int kTiles, bool kExact>
 static specrt_status specrt__head_launch_tile(const specrt__head_product &p, int32_t n_batch,
                                               void *stream) {
-    /* With fewer than four blocks a multiprocessor more warps share a row, or many would stand idle. */
-    int32_t most = specrt__head_most(&p.layout, kDtype), n_splits = 4;
     int32_t rows = 16 * specrt__head_tile<kTiles, kExact>::kGroups * SPECRT__HEAD_TILE_WARPS;
-    if (specrt__launch_blocks(most, rows / n_splits) * (unsigned)n_batch <
-        4 * (unsigned)specrt__launch_multiprocessors())
-        n_splits = SPECRT__HEAD_TILE_WARPS;
+    int32_t most = specrt__head_most(&p.layout, kDtype);
+    int32_t n_splits = specrt__head_splits(most, rows, n_batch);
     dim3 grid(specrt__launch_blocks(most, rows / n_splits), (unsigned)p.layout.n_segments,
               (unsigned)n_batch);
     return SPECRT__LAUNCH((specrt__head_tiles<kDtype, kTiles, kExact>), grid,

@@ -128,6 +128,38 @@ static void test_first_level(void) {
     close_policy(&shared);
 }
 
+/* --- how they are spread --- */
+
+enum { MAX_ROWS = 512 };
+
+/* A product of n states of each of n_batch sequences with rows of f16, which all have. */
+static void multiply(int32_t n_rows, int32_t n_batch, int32_t n) {
+    specrt__cuda_layout layout = {1, D, {SPECRT_DTYPE_F16}, {n_rows}, {n_batch > 1}};
+    specrt__cuda_segment segments[3], one = {.row_stride = 2 * D, .max_rows = n_rows};
+    size_t n_states = (size_t)(n_batch * n);
+    one.rows = gpu_zeros(MAX_ROWS * 2 * D);
+    for (int i = 0; i < 3; i++) segments[i] = one;
+    void *all[] = {gpu_copy(segments, sizeof segments), gpu_zeros(n_states * 2 * D),
+                   gpu_alloc(n_states * MAX_ROWS * sizeof(float)), (void *)(uintptr_t)one.rows};
+    const specrt__cuda_batch batch = {n_batch, n, NULL, 0};
+    REQUIRE(!specrt__cuda_logits(&layout, (specrt__cuda_segment *)all[0], &batch, all[1],
+                                 SPECRT_DTYPE_F16, (float *)all[2], NULL));
+    gpu_check(cudaStreamSynchronize(NULL), "product");
+    for (int i = 0; i < 4; i++) gpu_free(all[i]);
+}
+
+/* A block has 128 rows, or the half as often as there are fewer than four blocks on the harness's one
+ * multiprocessor. */
+static void test_splits(void) {
+    static const int32_t rows[] = {512, 300, 150, 60, 20}, n_blocks[] = {4, 5, 5, 4, 2};
+    if (!harness_grid) SKIP("on a GPU");
+    for (int i = 0; i < 5; i++) {
+        multiply(rows[i], 1, 10);
+        CHECK_INT(harness_grid[0], n_blocks[i]);
+        CHECK_INT(harness_grid[2], 1);
+    }
+}
+
 /* Sequence 1 has its next prompt while sequence 0 goes on. */
 static void begin_again(device *d, twin *t) {
     static float logits[N_PROMPT * V];
@@ -228,6 +260,7 @@ static void test_narrow(void) {
 static const test_case cases[] = {
     {"narrow", "operands that are not aligned are told of, once", test_narrow},
     {"first level", "has one state of each sequence", test_first_level},
+    {"splits", "fewer warps share a row where there are many rows", test_splits},
     {"again", "successors of a level that were found before", test_again},
     {"counts", "of kernels, by level and cycle", test_counts},
     {"loaded", "no launch loads a kernel, and a first cycle is captured", test_loaded},
