@@ -1285,6 +1285,7 @@ typedef struct specrt__head_product {
     int32_t first;    /* the state to begin with */
     int32_t n_states; /* of all sequences, in groups of max_n; 0: each sequence's own */
     int32_t n_each;   /* of them a sequence's, whose masks hold for its states */
+    int32_t n_groups; /* of these states, whose blocks with the same rows come one after another */
     int32_t step;     /* rows of hidden from state to state; 0: 1 */
     float *logits;    /* [n_batch, max_n, n_columns] */
     int32_t row_step; /* rows of logits from sequence to sequence; 0: max_n */
@@ -1300,10 +1301,19 @@ static __device__ int32_t specrt__head_count(const specrt__head_product &p, int3
     return n < p.max_n ? n : p.max_n;
 }
 
-/* The segment of this block: y of sequence z. */
+/* What this block has: rows, a part of those of a segment; and states, a sequence's or a group of all. */
+static __device__ int32_t specrt__head_part(const specrt__head_product &p) {
+    return (int32_t)(p.n_groups ? blockIdx.x / (unsigned)p.n_groups : blockIdx.x);
+}
+
+static __device__ int32_t specrt__head_set(const specrt__head_product &p) {
+    return (int32_t)(p.n_groups ? blockIdx.x % (unsigned)p.n_groups : blockIdx.z);
+}
+
+/* The segment of this block: y of its sequence. */
 static __device__ specrt__cuda_segment specrt__head_segment(const specrt__head_product &p) {
     if (!p.segments) return p.own;
-    int32_t sequence = p.n_states ? 0 : (int32_t)blockIdx.z;
+    int32_t sequence = p.n_states ? 0 : specrt__head_set(p);
     return p.segments[sequence * p.layout.n_segments + (int32_t)blockIdx.y];
 }
 
@@ -1336,7 +1346,7 @@ static __device__ specrt__head_states specrt__head_states_of(const specrt__head_
                                                              int32_t n) {
     int32_t n_cols = (int32_t)p.layout.n_cols,
             bytes = n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2) * (p.step ? p.step : 1);
-    size_t at = (size_t)blockIdx.z * (size_t)p.max_n + (size_t)p.first;
+    size_t at = (size_t)specrt__head_set(p) * (size_t)p.max_n + (size_t)p.first;
     return {(const char *)p.hidden + at * (size_t)bytes, n, bytes, n_cols, p.dtype};
 }
 
@@ -1371,7 +1381,8 @@ static __device__ bool specrt__head_masked(const specrt__head_product &p,
 static __device__ void specrt__head_put(const specrt__head_product &p,
                                         const specrt__cuda_segment &s, int32_t row, int32_t state,
                                         float logit) {
-    size_t at = (size_t)blockIdx.z * (size_t)(p.row_step ? p.row_step : p.max_n) + (size_t)state;
+    size_t at = (size_t)specrt__head_set(p) * (size_t)(p.row_step ? p.row_step : p.max_n);
+    at += (size_t)state;
     if (specrt__head_masked(p, s, row, at) || (s.scored_by && !(s.scored_by[row] >> state & 1)))
         logit = -INFINITY;
     else if (s.bias)
@@ -1520,17 +1531,17 @@ static __device__ void specrt__head_f32_put(const specrt__head_product &p,
 /* Block (i, s, b): logits[b, first : first + kStates, rows] = hidden[b, first : first + kStates, :] @
  * rows[:, :]^T for kRows rows of segment s a warp; lane l sums columns 8 l to 8 l + 7 of every 256, then
  * lanes in pairs.
- *   grid (rows / (warps * kRows), n_segments, n_batch), block 32 * SPECRT__HEAD_F32_WARPS
+ *   grid (rows / (warps * kRows), n_segments, n_batch) or specrt__head_grid(), block 32 * SPECRT__HEAD_F32_WARPS
  *   CPU twin: specrt_shortlist_logits() */
 template <int kStates>
 static __global__ void __launch_bounds__(32 * SPECRT__HEAD_F32_WARPS)
     specrt__head_f32(specrt__head_product p) {
     const int kRows = specrt__head_f32_part<kStates>::kRows;
     __shared__ uint4 places[SPECRT__HEAD_LOADS * 32 * SPECRT__HEAD_F32_WARPS];
-    int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b) - p.first;
+    int32_t b = specrt__head_set(p), n = specrt__head_count(p, b) - p.first;
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     specrt__cuda_segment s = specrt__head_segment(p);
-    int32_t row = ((int32_t)blockIdx.x * SPECRT__HEAD_F32_WARPS + warp) * kRows;
+    int32_t row = (specrt__head_part(p) * SPECRT__HEAD_F32_WARPS + warp) * kRows;
     int32_t n_rows = specrt__head_rows(s);
     if (p.layout.dtypes[blockIdx.y] != SPECRT_DTYPE_F32 || n <= 0 || row >= n_rows) return;
     const specrt__head_states x = specrt__head_states_of(p, n);
@@ -1728,11 +1739,11 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS, 2)
     __shared__ uint4 places[kPlaces];
     __shared__ uint32_t scales[kDtype == SPECRT_DTYPE_Q8_0 ? kPlaces : 1];
     float(*shared)[kRows][8 * kTiles] = (float(*)[kRows][8 * kTiles])(void *)places;
-    int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b);
+    int32_t b = specrt__head_set(p), n = specrt__head_count(p, b);
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     specrt__cuda_segment s = specrt__head_segment(p);
     int32_t n_rows = specrt__head_rows(s), n_block = kRows * SPECRT__HEAD_TILE_WARPS / n_splits;
-    int32_t first = (int32_t)blockIdx.x * n_block;
+    int32_t first = specrt__head_part(p) * n_block;
     if (specrt__head_type(p.layout.dtypes[blockIdx.y]) != kDtype || n <= 0 || first >= n_rows)
         return;
     float sums[kGroups * kTiles][4];
@@ -1786,6 +1797,14 @@ static int32_t specrt__head_most(const specrt__cuda_layout *layout, specrt_dtype
     return most;
 }
 
+/* n_blocks for the rows of each segment and set of states. Groups of all sequences' states are the fastest
+ * dimension, so that rows are still in a cache when the next group reads them. */
+static dim3 specrt__head_grid(const specrt__head_product &p, unsigned n_blocks, int32_t n_batch) {
+    unsigned n_segments = (unsigned)p.layout.n_segments;
+    return p.n_groups ? dim3(n_blocks * (unsigned)p.n_groups, n_segments, 1)
+                      : dim3(n_blocks, n_segments, (unsigned)n_batch);
+}
+
 /* Warps that share a row's columns: as few as leave four blocks to a multiprocessor. The fewer they are, the
  * more warps of a block read the same part of the states; with fewer blocks many would stand idle.
  *   rows : of a block whose warps share none */
@@ -1804,8 +1823,7 @@ static specrt_status specrt__head_launch_tile(const specrt__head_product &p, int
     int32_t rows = 16 * specrt__head_tile<kTiles, kExact>::kGroups * SPECRT__HEAD_TILE_WARPS;
     int32_t most = specrt__head_most(&p.layout, kDtype);
     int32_t n_splits = specrt__head_splits(most, rows, n_batch);
-    dim3 grid(specrt__launch_blocks(most, rows / n_splits), (unsigned)p.layout.n_segments,
-              (unsigned)n_batch);
+    dim3 grid = specrt__head_grid(p, specrt__launch_blocks(most, rows / n_splits), n_batch);
     return SPECRT__LAUNCH((specrt__head_tiles<kDtype, kTiles, kExact>), grid,
                           32 * SPECRT__HEAD_TILE_WARPS, 0, stream, p, n_splits);
 }
@@ -1830,8 +1848,8 @@ template <int kStates>
 static specrt_status specrt__head_launch_f32(const specrt__head_product &p, int32_t n_batch,
                                              void *stream) {
     const int32_t per_block = SPECRT__HEAD_F32_WARPS * specrt__head_f32_part<kStates>::kRows;
-    dim3 grid(specrt__launch_blocks(specrt__head_most(&p.layout, SPECRT_DTYPE_F32), per_block),
-              (unsigned)p.layout.n_segments, (unsigned)n_batch);
+    int32_t most = specrt__head_most(&p.layout, SPECRT_DTYPE_F32);
+    dim3 grid = specrt__head_grid(p, specrt__launch_blocks(most, per_block), n_batch);
     return SPECRT__LAUNCH((specrt__head_f32<kStates>), grid, 32 * SPECRT__HEAD_F32_WARPS, 0, stream,
                           p);
 }
@@ -1871,8 +1889,8 @@ static specrt_status specrt__head_run_batch(specrt__head_product p, int32_t n_ba
     joined.n_each = p.max_n;
     joined.max_n = SPECRT__CUDA_MAX_STATES;
     if (joined.max_n > joined.n_states) joined.max_n = joined.n_states;
-    int32_t n_joined = (int32_t)specrt__launch_blocks(joined.n_states, joined.max_n);
-    SPECRT__TRY(specrt__head_run_all(joined, n_joined, stream));
+    joined.n_groups = (int32_t)specrt__launch_blocks(joined.n_states, joined.max_n);
+    SPECRT__TRY(specrt__head_run_all(joined, joined.n_groups, stream));
     return specrt__head_run_all(p, n_batch, stream);
 }
 

@@ -160,6 +160,14 @@ static void test_splits(void) {
     }
 }
 
+/* Blocks with the same rows, for one group of states after another, are neighbours. */
+static void test_groups(void) {
+    if (!harness_grid) SKIP("on a GPU");
+    multiply(512, 3, 50);
+    CHECK_INT(harness_grid[0], 4 * 3);
+    CHECK_INT(harness_grid[2], 1);
+}
+
 /* Sequence 1 has its next prompt while sequence 0 goes on. */
 static void begin_again(device *d, twin *t) {
     static float logits[N_PROMPT * V];
@@ -261,6 +269,7 @@ static const test_case cases[] = {
     {"narrow", "operands that are not aligned are told of, once", test_narrow},
     {"first level", "has one state of each sequence", test_first_level},
     {"splits", "fewer warps share a row where there are many rows", test_splits},
+    {"groups", "of states follow each other over the same rows", test_groups},
     {"again", "successors of a level that were found before", test_again},
     {"counts", "of kernels, by level and cycle", test_counts},
     {"loaded", "no launch loads a kernel, and a first cycle is captured", test_loaded},
