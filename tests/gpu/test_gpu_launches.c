@@ -168,6 +168,32 @@ static void test_groups(void) {
     CHECK_INT(harness_grid[2], 1);
 }
 
+/* No more blocks than run at once copy rows, whatever the batch: eight on the harness's multiprocessor. */
+static void test_packing(void) {
+    enum { N = 3, M = 100 };
+    static float rows[M * D];
+    specrt__cuda_packing packings[N];
+    int32_t ids[M], n = M;
+    if (!harness_grid) SKIP("on a GPU");
+    for (int32_t i = 0; i < M; i++) ids[i] = M - 1 - i;
+    for (int i = 0; i < M * D; i++) rows[i] = (float)i;
+    void *all[] = {gpu_copy(rows, sizeof rows), gpu_copy(ids, sizeof ids), gpu_copy(&n, sizeof n),
+                   gpu_zeros(N * sizeof rows), NULL};
+    const specrt__cuda_head table = {
+        .rows = all[0], .n_rows = M, .n_cols = D, .row_stride = D * sizeof *rows};
+    for (int i = 0; i < N; i++)
+        packings[i] = (specrt__cuda_packing){
+            .ids = (int32_t *)all[1], .n = (int32_t *)all[2], .rows = (float *)all[3] + i * M * D};
+    all[4] = gpu_copy(packings, sizeof packings);
+    REQUIRE(
+        !specrt__cuda_pack(&table, (specrt__cuda_packing *)all[4], N, M, D * sizeof *rows, NULL));
+    CHECK_INT(harness_grid[0], 2);
+    CHECK_INT(harness_grid[1], N);
+    gpu_get(rows, (float *)all[3] + (N - 1) * M * D, sizeof rows);
+    for (int i = 0; i < M * D; i++) REQUIRE(rows[i] == (float)((M - 1 - i / D) * D + i % D));
+    for (int i = 0; i < 5; i++) gpu_free(all[i]);
+}
+
 /* Sequence 1 has its next prompt while sequence 0 goes on. */
 static void begin_again(device *d, twin *t) {
     static float logits[N_PROMPT * V];
@@ -270,6 +296,7 @@ static const test_case cases[] = {
     {"first level", "has one state of each sequence", test_first_level},
     {"splits", "fewer warps share a row where there are many rows", test_splits},
     {"groups", "of states follow each other over the same rows", test_groups},
+    {"packing", "in as many blocks as run at once", test_packing},
     {"again", "successors of a level that were found before", test_again},
     {"counts", "of kernels, by level and cycle", test_counts},
     {"loaded", "no launch loads a kernel, and a first cycle is captured", test_loaded},
