@@ -7734,6 +7734,15 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *s) {
 
 /* --- from create to close --- */
 
+/* Whether rows are read in the head: where that is asked for, or a level would read no fewer copies of them
+ * than the head has. */
+static bool specrt__session_stocks(const specrt_cuda_session *s,
+                                   const specrt_cuda_session_params *params) {
+    int64_t n_copies = (int64_t)s->batch.n * s->capacity;
+    if (s->capacity == 0 || params->stock == 2) return false;
+    return params->stock || (s->batch.n > 1 && n_copies >= s->policy->head.n_rows);
+}
+
 static specrt_status specrt__session_check_params(specrt_cuda_session *s,
                                                   const specrt_cuda_session_params *params,
                                                   specrt_error *err) {
@@ -7772,7 +7781,7 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     if (window && window->kpre > s->k_best) s->k_best = window->kpre;
     if (specrt__device_retrieval(policy)) s->k_best = SPECRT__RETRIEVE_TOP;
     s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
-    if (s->capacity > 0 && params->stock) s->layout.n_segments++;
+    s->layout.n_segments += specrt__session_stocks(s, params);
     for (int32_t i = 0; i < s->policy->n_routed; i++) {
         const specrt__device_source *r = &s->policy->routed[i];
         s->layout.n_segments += 1 + (r->always.max_rows > 0);
@@ -7810,8 +7819,8 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_make_verifier(s, s->tree.num_draft_tokens, &params->sampling,
                                               &s->verifier, err));
     SPECRT__TRY(specrt__session_make_verifier(s, 1, &params->sampling, &s->drawer, err));
-    SPECRT__TRY(params->stock && s->capacity > 0 ? specrt__session_make_shared(s, err)
-                                                 : specrt__session_make_packings(s, err));
+    SPECRT__TRY(specrt__session_stocks(s, params) ? specrt__session_make_shared(s, err)
+                                                  : specrt__session_make_packings(s, err));
     SPECRT__TRY(specrt__session_make_routes(s, err));
     SPECRT__TRY(specrt__session_make_segments(s, err));
     SPECRT__TRY(specrt__session_make_distributions(s, params, err));

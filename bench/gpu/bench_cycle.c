@@ -109,7 +109,7 @@ static void open_cycle(cycle *c, model *m, const char *text, int32_t n_batch, in
                                          .n_batch = n_batch,
                                          .n_logits = m->shape->n_rows,
                                          .hidden = SPECRT_DTYPE_F16,
-                                         .stock = shared};
+                                         .stock = shared ? 1 : 2};
     specrt_error err = {0};
     uint64_t state = gpu_seed(3);
     memset(c, 0, sizeof *c);

@@ -435,6 +435,7 @@ typedef struct setting {
     bool halves;      /* graphs are begun that do not hold all they must */
     bool ahead;       /* levels are routed beside the drafter's pass */
     bool shared;      /* rows stay in the head, and those of several are read once */
+    bool chooses;     /* whether they do is the session's choice */
     bool neglects;    /* nobody works off what retrieval is told */
 } setting;
 
@@ -579,7 +580,9 @@ static inline void open_device(device *d, const shared_policy *p, const setting 
                                          .n_logits = V,
                                          .draft = how->draft,
                                          .draft_temperature = how->draft_temperature,
-                                         .stock = how->shared};
+                                         .stock = how->chooses  ? 0
+                                                  : how->shared ? 1
+                                                                : 2};
     device_open(d, p->device, &wanted);
     d->ahead = how->ahead;
 }

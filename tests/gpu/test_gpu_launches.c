@@ -232,6 +232,18 @@ static void test_again(void) {
     close_policy(&shared);
 }
 
+/* Four sequences' windows are as many rows as the head has, so they are read there; two sequences' are
+ * copied. */
+static void test_stock(void) {
+    for (int i = 0; i < 2; i++) {
+        setting how = setting_of("window:40@min=38");
+        how.chooses = true;
+        how.shared = i == 0;
+        how.n_batch = how.shared ? 4 : 2;
+        run(&how);
+    }
+}
+
 /* --- what reads slowly --- */
 
 static char told[256]; /* lines, by | */
@@ -297,6 +309,7 @@ static const test_case cases[] = {
     {"splits", "fewer warps share a row where there are many rows", test_splits},
     {"groups", "of states follow each other over the same rows", test_groups},
     {"packing", "in as many blocks as run at once", test_packing},
+    {"stock", "rows stay in the head from a batch on", test_stock},
     {"again", "successors of a level that were found before", test_again},
     {"counts", "of kernels, by level and cycle", test_counts},
     {"loaded", "no launch loads a kernel, and a first cycle is captured", test_loaded},
