@@ -13,7 +13,8 @@
  *                      on the CPU | ring batch shared: retrieval's records, and what a session does with each
  *                      sequence
  *     host glue        device: what a policy shares | load: kernels, before a capture | side: the other
- *                      streams | order: of a batch's calls | session: what a batch allocates | cycle: its calls
+ *                      streams | order: of a batch's calls | session: what a batch allocates | cycle: its
+ *                      calls
  *
  * Kernels:
  *     specrt__shortlist_pack_rows, _split_
@@ -1538,7 +1539,8 @@ static __device__ void specrt__head_f32_put(const specrt__head_product &p,
 /* Block (i, s, b): logits[b, first : first + kStates, rows] = hidden[b, first : first + kStates, :] @
  * rows[:, :]^T for kRows rows of segment s a warp; lane l sums columns 8 l to 8 l + 7 of every 256, then
  * lanes in pairs.
- *   grid (rows / (warps * kRows), n_segments, n_batch) or specrt__head_grid(), block 32 * SPECRT__HEAD_F32_WARPS
+ *   grid (rows / (warps * kRows), n_segments, n_batch), or specrt__head_grid() with groups; block 32 *
+ *   SPECRT__HEAD_F32_WARPS
  *   CPU twin: specrt_shortlist_logits() */
 template <int kStates>
 static __global__ void __launch_bounds__(32 * SPECRT__HEAD_F32_WARPS)

@@ -157,8 +157,7 @@ typedef struct specrt_env {
     void *(*alloc)(void *user, size_t bytes); /* aligned to 16 bytes; NULL: malloc */
     void (*free)(void *user, void *ptr);      /* NULL: free */
     void *user;                               /* first argument of all these callbacks */
-    /* One line of information during open, bind or create, or a CUDA session's expand, at level
-     * SPECRT_LOG_INFO; NULL: silent */
+    /* One line of information during open, bind, create or a CUDA session's expand; NULL: silent */
     void (*log)(void *user, int level, const char *section, const char *msg);
     /* Runs task(arg, i) for i in [0, n) in any order and returns when all are done; NULL: on this thread */
     void (*parallel_for)(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
@@ -2460,9 +2459,9 @@ typedef struct specrt_cuda_session_params {
     specrt_draft_kind draft; /* sampled: chains, which need 8 more bytes per row and level */
     float draft_temperature; /* of sampled drafts, in (0, 100]; 0: the target's */
     /* 1: rows of windows and caches are read from the head, once for all sequences that hold them. 2: each
-     * sequence has packed copies. 0: 1 where the copies of several sequences were as many rows as the head has
-     * or more: with V rows of the head and W of a sequence from V / W sequences on, so 50 for windows of 3,072
-     * of 151,936. Results are the same. CPU twin: specrt_session_params.stock */
+     * sequence has packed copies. 0: 1 where copies of several sequences were as many rows as the head has:
+     * from V / W sequences on, with W of V rows each, so 50 for 3,072 of 151,936. Results are the same. CPU
+     * twin: specrt_session_params.stock */
     int32_t stock;
 } specrt_cuda_session_params;
 
@@ -2570,7 +2569,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *se
                                                          const void *draft_hidden,
                                                          const void *draft_input, void *stream);
 
-/* specrt_cuda_session_finish() : Writes view.draft, unless the last expand() has. CPU twin: specrt_session_finish().
+/* specrt_cuda_session_finish() : Writes view.draft, unless the last expand() has. CPU twin:
+ * specrt_session_finish().
  * @return OK, BAD_ARG, CAPTURE; BAD_ORDER for a second call in one cycle. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *session,
                                                          void *stream);

@@ -172,9 +172,9 @@ typedef struct specrt_cuda_session_params {
     specrt_draft_kind draft; /* sampled: chains, which need 8 more bytes per row and level */
     float draft_temperature; /* of sampled drafts, in (0, 100]; 0: the target's */
     /* 1: rows of windows and caches are read from the head, once for all sequences that hold them. 2: each
-     * sequence has packed copies. 0: 1 where the copies of several sequences were as many rows as the head has
-     * or more: with V rows of the head and W of a sequence from V / W sequences on, so 50 for windows of 3,072
-     * of 151,936. Results are the same. CPU twin: specrt_session_params.stock */
+     * sequence has packed copies. 0: 1 where copies of several sequences were as many rows as the head has:
+     * from V / W sequences on, with W of V rows each, so 50 for 3,072 of 151,936. Results are the same. CPU
+     * twin: specrt_session_params.stock */
     int32_t stock;
 } specrt_cuda_session_params;
 
@@ -282,7 +282,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *se
                                                          const void *draft_hidden,
                                                          const void *draft_input, void *stream);
 
-/* specrt_cuda_session_finish() : Writes view.draft, unless the last expand() has. CPU twin: specrt_session_finish().
+/* specrt_cuda_session_finish() : Writes view.draft, unless the last expand() has. CPU twin:
+ * specrt_session_finish().
  * @return OK, BAD_ARG, CAPTURE; BAD_ORDER for a second call in one cycle. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *session,
                                                          void *stream);

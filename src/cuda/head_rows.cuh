@@ -407,7 +407,8 @@ static __device__ void specrt__head_f32_put(const specrt__head_product &p,
 /* Block (i, s, b): logits[b, first : first + kStates, rows] = hidden[b, first : first + kStates, :] @
  * rows[:, :]^T for kRows rows of segment s a warp; lane l sums columns 8 l to 8 l + 7 of every 256, then
  * lanes in pairs.
- *   grid (rows / (warps * kRows), n_segments, n_batch) or specrt__head_grid(), block 32 * SPECRT__HEAD_F32_WARPS
+ *   grid (rows / (warps * kRows), n_segments, n_batch), or specrt__head_grid() with groups; block 32 *
+ *   SPECRT__HEAD_F32_WARPS
  *   CPU twin: specrt_shortlist_logits() */
 template <int kStates>
 static __global__ void __launch_bounds__(32 * SPECRT__HEAD_F32_WARPS)

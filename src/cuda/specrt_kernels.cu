@@ -12,7 +12,8 @@
  *                      on the CPU | ring batch shared: retrieval's records, and what a session does with each
  *                      sequence
  *     host glue        device: what a policy shares | load: kernels, before a capture | side: the other
- *                      streams | order: of a batch's calls | session: what a batch allocates | cycle: its calls
+ *                      streams | order: of a batch's calls | session: what a batch allocates | cycle: its
+ *                      calls
  *
  * Kernels:
  *     specrt__shortlist_pack_rows, _split_

@@ -2,9 +2,9 @@
  *
  * A stream is a queue. Nothing in it runs before something waits, and then the heads of all queues run
  * in random order as far as events allow, so that work that an event was forgotten between fails. A
- * captured graph runs in random order as far as its edges allow. A kernel is loaded when it is first asked for,
- * which a capture of mode Global refuses. Streams are those that the default one does
- * not wait for, nor they for it; what clears memory or copies to it returns before it is done. */
+ * captured graph runs in random order as far as its edges allow. A kernel is loaded when it is first asked
+ * for, which a capture of mode Global refuses. Streams are those that the default one does not wait for, nor
+ * they for it; what clears memory or copies to it returns before it is done. */
 #include <cuda_runtime.h>
 #include "harness.h"
 

@@ -1,5 +1,5 @@
-/* test_gpu_launches.c : what sessions launch: kernels that are on the device already, and how many; and what makes
- * them slow. */
+/* test_gpu_launches.c : what sessions launch: kernels that are on the device already, how many and in which
+ * blocks; and what makes them slow. */
 #include "gpu_session.h"
 
 /* The harness's; not on a GPU. */
@@ -74,8 +74,8 @@ static void check_cycle_launches(device *d, launches level, launches cycle) {
     CHECK_INT(all.beside, cycle.beside);
 }
 
-/* No more than these kernels, or a cycle becomes slower. Rows that both sequences share are a product of their
- * own. */
+/* No more than these kernels, or a cycle becomes slower. Rows that both sequences share are a product of
+ * their own. */
 static void test_counts(void) {
     static const struct {
         const char *policy;
