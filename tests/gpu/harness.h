@@ -18,7 +18,7 @@
 #include <vector>
 
 #undef __shared__
-#if defined(__SANITIZE_THREAD__)
+#if defined(HARNESS_CORES)
 #define __shared__ static thread_local /* blocks that nothing orders run on threads of their own */
 #else
 #define __shared__ static /* one block runs at a time */
