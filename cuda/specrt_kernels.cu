@@ -12,8 +12,9 @@
  *     device code      launch block | head active pool window cluster successor scan sketch tree verify, as
  *                      on the CPU | ring batch shared: retrieval's records, and what a session does with each
  *                      sequence
- *     host glue        device: what a policy shares | side: the other streams | order: of a batch's calls |
- *                      session: what a batch allocates | cycle: its calls
+ *     host glue        device: what a policy shares | load: kernels, before a capture | side: the other
+ *                      streams | order: of a batch's calls | session: what a batch allocates | cycle: its
+ *                      calls
  *
  * Kernels:
  *     specrt__shortlist_pack_rows, _split_
@@ -506,11 +507,21 @@ SPECRT__KERNEL specrt_status specrt__cuda_route(const specrt__cuda_router *route
                                                 void *scratch, const specrt__cuda_choice *choice,
                                                 void *stream);
 
-/* Tokens that a source need not name at a level: members, and what an earlier source brought. */
+/* Routed rows of a level. */
+typedef struct specrt__cuda_tally {
+    int32_t n;                /* rows of the pass */
+    int32_t n_rows, n_shared; /* rows, and of these such as all of the pass score */
+    int32_t n_scored;         /* products of the others */
+} specrt__cuda_tally;
+
+/* Tokens that a source need not name at a level: members, and what an earlier source brought. What it names
+ * itself is noted for later ones. */
 typedef struct specrt__cuda_taken {
     const specrt_cuda_state *states; /* DEVICE [n_batch]; NULL: no members */
     const uint32_t *levels;          /* DEVICE [n_batch, n_ids] bit `level`: brought; NULL: none */
     int32_t level;
+    uint32_t *named; /* DEVICE [n_batch, n_ids] gets bit `level`; NULL: nothing is noted */
+    specrt__cuda_tally *tallies; /* DEVICE [n_batch, SPECRT_TREE_MAX_STEPS], with `named` */
 } specrt__cuda_taken;
 
 /* specrt_cograph on the device; all pointers are DEVICE memory. */
@@ -674,6 +685,13 @@ static int32_t specrt__launch_multiprocessors(void) {
         n = 1;
     known = device;
     return n;
+}
+
+/* Blocks for each of n_batch sequences with up to n things to do in turn: in all as many as run at once. */
+static unsigned specrt__launch_share(int32_t n, int32_t n_batch) {
+    int32_t most = 8 * specrt__launch_multiprocessors() / n_batch;
+    if (most < 1) most = 1;
+    return (unsigned)(n < most ? n : most);
 }
 
 /* --- a block of memory as arrays --- */
@@ -1275,6 +1293,8 @@ typedef struct specrt__head_product {
     int32_t first;    /* the state to begin with */
     int32_t n_states; /* of all sequences, in groups of max_n; 0: each sequence's own */
     int32_t n_each;   /* of them a sequence's, whose masks hold for its states */
+    int32_t n_groups; /* of these states, whose blocks with the same rows come one after another */
+    int32_t step;     /* rows of hidden from state to state; 0: 1 */
     float *logits;    /* [n_batch, max_n, n_columns] */
     int32_t row_step; /* rows of logits from sequence to sequence; 0: max_n */
     int activation;   /* of a router's layer */
@@ -1289,10 +1309,19 @@ static __device__ int32_t specrt__head_count(const specrt__head_product &p, int3
     return n < p.max_n ? n : p.max_n;
 }
 
-/* The segment of this block: y of sequence z. */
+/* What this block has: rows, a part of those of a segment; and states, a sequence's or a group of all. */
+static __device__ int32_t specrt__head_part(const specrt__head_product &p) {
+    return (int32_t)(p.n_groups ? blockIdx.x / (unsigned)p.n_groups : blockIdx.x);
+}
+
+static __device__ int32_t specrt__head_set(const specrt__head_product &p) {
+    return (int32_t)(p.n_groups ? blockIdx.x % (unsigned)p.n_groups : blockIdx.z);
+}
+
+/* The segment of this block: y of its sequence. */
 static __device__ specrt__cuda_segment specrt__head_segment(const specrt__head_product &p) {
     if (!p.segments) return p.own;
-    int32_t sequence = p.n_states ? 0 : (int32_t)blockIdx.z;
+    int32_t sequence = p.n_states ? 0 : specrt__head_set(p);
     return p.segments[sequence * p.layout.n_segments + (int32_t)blockIdx.y];
 }
 
@@ -1316,7 +1345,7 @@ static __device__ int32_t specrt__head_whole(const specrt__head_product &p,
 /* The states of this block's sequence, from the product's first on: in registers, whatever is written. */
 typedef struct specrt__head_states {
     const char *first;
-    int32_t n, bytes; /* that count, at least 1; of each */
+    int32_t n, bytes; /* that count, at least 1; from each to the next */
     int32_t n_cols;
     specrt_dtype dtype;
 } specrt__head_states;
@@ -1324,8 +1353,8 @@ typedef struct specrt__head_states {
 static __device__ specrt__head_states specrt__head_states_of(const specrt__head_product &p,
                                                              int32_t n) {
     int32_t n_cols = (int32_t)p.layout.n_cols,
-            bytes = n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2);
-    size_t at = (size_t)blockIdx.z * (size_t)p.max_n + (size_t)p.first;
+            bytes = n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2) * (p.step ? p.step : 1);
+    size_t at = (size_t)specrt__head_set(p) * (size_t)p.max_n + (size_t)p.first;
     return {(const char *)p.hidden + at * (size_t)bytes, n, bytes, n_cols, p.dtype};
 }
 
@@ -1360,7 +1389,8 @@ static __device__ bool specrt__head_masked(const specrt__head_product &p,
 static __device__ void specrt__head_put(const specrt__head_product &p,
                                         const specrt__cuda_segment &s, int32_t row, int32_t state,
                                         float logit) {
-    size_t at = (size_t)blockIdx.z * (size_t)(p.row_step ? p.row_step : p.max_n) + (size_t)state;
+    size_t at = (size_t)specrt__head_set(p) * (size_t)(p.row_step ? p.row_step : p.max_n);
+    at += (size_t)state;
     if (specrt__head_masked(p, s, row, at) || (s.scored_by && !(s.scored_by[row] >> state & 1)))
         logit = -INFINITY;
     else if (s.bias)
@@ -1509,17 +1539,18 @@ static __device__ void specrt__head_f32_put(const specrt__head_product &p,
 /* Block (i, s, b): logits[b, first : first + kStates, rows] = hidden[b, first : first + kStates, :] @
  * rows[:, :]^T for kRows rows of segment s a warp; lane l sums columns 8 l to 8 l + 7 of every 256, then
  * lanes in pairs.
- *   grid (rows / (warps * kRows), n_segments, n_batch), block 32 * SPECRT__HEAD_F32_WARPS
+ *   grid (rows / (warps * kRows), n_segments, n_batch), or specrt__head_grid() with groups; block 32 *
+ *   SPECRT__HEAD_F32_WARPS
  *   CPU twin: specrt_shortlist_logits() */
 template <int kStates>
 static __global__ void __launch_bounds__(32 * SPECRT__HEAD_F32_WARPS)
     specrt__head_f32(specrt__head_product p) {
     const int kRows = specrt__head_f32_part<kStates>::kRows;
     __shared__ uint4 places[SPECRT__HEAD_LOADS * 32 * SPECRT__HEAD_F32_WARPS];
-    int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b) - p.first;
+    int32_t b = specrt__head_set(p), n = specrt__head_count(p, b) - p.first;
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     specrt__cuda_segment s = specrt__head_segment(p);
-    int32_t row = ((int32_t)blockIdx.x * SPECRT__HEAD_F32_WARPS + warp) * kRows;
+    int32_t row = (specrt__head_part(p) * SPECRT__HEAD_F32_WARPS + warp) * kRows;
     int32_t n_rows = specrt__head_rows(s);
     if (p.layout.dtypes[blockIdx.y] != SPECRT_DTYPE_F32 || n <= 0 || row >= n_rows) return;
     const specrt__head_states x = specrt__head_states_of(p, n);
@@ -1717,11 +1748,11 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS, 2)
     __shared__ uint4 places[kPlaces];
     __shared__ uint32_t scales[kDtype == SPECRT_DTYPE_Q8_0 ? kPlaces : 1];
     float(*shared)[kRows][8 * kTiles] = (float(*)[kRows][8 * kTiles])(void *)places;
-    int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b);
+    int32_t b = specrt__head_set(p), n = specrt__head_count(p, b);
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     specrt__cuda_segment s = specrt__head_segment(p);
     int32_t n_rows = specrt__head_rows(s), n_block = kRows * SPECRT__HEAD_TILE_WARPS / n_splits;
-    int32_t first = (int32_t)blockIdx.x * n_block;
+    int32_t first = specrt__head_part(p) * n_block;
     if (specrt__head_type(p.layout.dtypes[blockIdx.y]) != kDtype || n <= 0 || first >= n_rows)
         return;
     float sums[kGroups * kTiles][4];
@@ -1775,17 +1806,33 @@ static int32_t specrt__head_most(const specrt__cuda_layout *layout, specrt_dtype
     return most;
 }
 
+/* n_blocks for the rows of each segment and set of states. Groups of all sequences' states are the fastest
+ * dimension, so that rows are still in a cache when the next group reads them. */
+static dim3 specrt__head_grid(const specrt__head_product &p, unsigned n_blocks, int32_t n_batch) {
+    unsigned n_segments = (unsigned)p.layout.n_segments;
+    return p.n_groups ? dim3(n_blocks * (unsigned)p.n_groups, n_segments, 1)
+                      : dim3(n_blocks, n_segments, (unsigned)n_batch);
+}
+
+/* Warps that share a row's columns: as few as leave four blocks to a multiprocessor. The fewer they are, the
+ * more warps of a block read the same part of the states; with fewer blocks many would stand idle.
+ *   rows : of a block whose warps share none */
+static int32_t specrt__head_splits(int32_t n_rows, int32_t rows, int32_t n_batch) {
+    int32_t n_splits = 1;
+    uint64_t enough = 4 * (uint64_t)specrt__launch_multiprocessors();
+    while (n_splits < SPECRT__HEAD_TILE_WARPS &&
+           specrt__launch_blocks(n_rows, rows / n_splits) * (uint64_t)n_batch < enough)
+        n_splits *= 2;
+    return n_splits;
+}
+
 template <specrt_dtype kDtype, int kTiles, bool kExact>
 static specrt_status specrt__head_launch_tile(const specrt__head_product &p, int32_t n_batch,
                                               void *stream) {
-    /* With fewer than four blocks a multiprocessor more warps share a row, or many would stand idle. */
-    int32_t most = specrt__head_most(&p.layout, kDtype), n_splits = 4;
     int32_t rows = 16 * specrt__head_tile<kTiles, kExact>::kGroups * SPECRT__HEAD_TILE_WARPS;
-    if (specrt__launch_blocks(most, rows / n_splits) * (unsigned)n_batch <
-        4 * (unsigned)specrt__launch_multiprocessors())
-        n_splits = SPECRT__HEAD_TILE_WARPS;
-    dim3 grid(specrt__launch_blocks(most, rows / n_splits), (unsigned)p.layout.n_segments,
-              (unsigned)n_batch);
+    int32_t most = specrt__head_most(&p.layout, kDtype);
+    int32_t n_splits = specrt__head_splits(most, rows, n_batch);
+    dim3 grid = specrt__head_grid(p, specrt__launch_blocks(most, rows / n_splits), n_batch);
     return SPECRT__LAUNCH((specrt__head_tiles<kDtype, kTiles, kExact>), grid,
                           32 * SPECRT__HEAD_TILE_WARPS, 0, stream, p, n_splits);
 }
@@ -1810,8 +1857,8 @@ template <int kStates>
 static specrt_status specrt__head_launch_f32(const specrt__head_product &p, int32_t n_batch,
                                              void *stream) {
     const int32_t per_block = SPECRT__HEAD_F32_WARPS * specrt__head_f32_part<kStates>::kRows;
-    dim3 grid(specrt__launch_blocks(specrt__head_most(&p.layout, SPECRT_DTYPE_F32), per_block),
-              (unsigned)p.layout.n_segments, (unsigned)n_batch);
+    int32_t most = specrt__head_most(&p.layout, SPECRT_DTYPE_F32);
+    dim3 grid = specrt__head_grid(p, specrt__launch_blocks(most, per_block), n_batch);
     return SPECRT__LAUNCH((specrt__head_f32<kStates>), grid, 32 * SPECRT__HEAD_F32_WARPS, 0, stream,
                           p);
 }
@@ -1851,8 +1898,8 @@ static specrt_status specrt__head_run_batch(specrt__head_product p, int32_t n_ba
     joined.n_each = p.max_n;
     joined.max_n = SPECRT__CUDA_MAX_STATES;
     if (joined.max_n > joined.n_states) joined.max_n = joined.n_states;
-    int32_t n_joined = (int32_t)specrt__launch_blocks(joined.n_states, joined.max_n);
-    SPECRT__TRY(specrt__head_run_all(joined, n_joined, stream));
+    joined.n_groups = (int32_t)specrt__launch_blocks(joined.n_states, joined.max_n);
+    SPECRT__TRY(specrt__head_run_all(joined, joined.n_groups, stream));
     return specrt__head_run_all(p, n_batch, stream);
 }
 
@@ -1897,11 +1944,13 @@ static specrt__head_product specrt__head_of_rows(const uint16_t *rows, int32_t n
     return p;
 }
 
-SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layout,
-                                                 const specrt__cuda_segment *segments,
-                                                 const specrt__cuda_batch *batch,
-                                                 const void *hidden, specrt_dtype dtype,
-                                                 float *logits, void *stream) {
+/* specrt__cuda_logits() of states that are `step` rows of hidden apart: of the first of each sequence, where
+ * max_n is 1. */
+static specrt_status specrt__head_logits(const specrt__cuda_layout *layout,
+                                         const specrt__cuda_segment *segments,
+                                         const specrt__cuda_batch *batch, const void *hidden,
+                                         specrt_dtype dtype, int32_t step, float *logits,
+                                         void *stream) {
     specrt__head_product p;
     SPECRT__CLEAR(&p, 1);
     p.n_columns = specrt__head_lay_out(layout, p.starts);
@@ -1915,21 +1964,27 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
     p.layout = *layout;
     p.logits = logits;
     specrt__head_take_states(&p, batch, hidden, dtype);
+    p.step = step;
     return specrt__head_run_batch(p, batch->n_batch, stream);
+}
+
+SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layout,
+                                                 const specrt__cuda_segment *segments,
+                                                 const specrt__cuda_batch *batch,
+                                                 const void *hidden, specrt_dtype dtype,
+                                                 float *logits, void *stream) {
+    return specrt__head_logits(layout, segments, batch, hidden, dtype, 1, logits, stream);
 }
 
 // >>shortlist : src/cuda/shortlist.cuh
 /* shortlist.cuh : owns the packing of rows, and rankings: a number orders a logit and its token, so that what
  * is found does not depend on where it stands. */
 
-enum {
-    SPECRT__SHORTLIST_PACK_THREADS = 128,
-    SPECRT__SHORTLIST_PACK_BLOCKS = 1024 /* of a sequence: mostly few rows are new, others idle */
-};
+enum { SPECRT__SHORTLIST_PACK_THREADS = 128 };
 
 /* Block (i, b): rows[slot, :] = head[row_of[ids[slot]], :] where slot = slots[i], the i-th place to fill of
  * sequence b, and its bias; then the next as many places further as there are blocks.
- *   grid (max_n at most, n_batch), block SPECRT__SHORTLIST_PACK_THREADS
+ *   grid (any, n_batch), block SPECRT__SHORTLIST_PACK_THREADS
  *   Unit : 16, 4 or 2 bytes; divides addresses, strides and row_bytes
  *   CPU twin: specrt__pool_pack() */
 template <typename Unit>
@@ -1987,8 +2042,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_pack(const specrt__cuda_head *head,
     if (bytes == 0) return SPECRT_STATUS_UNSUPPORTED;
     if (head->row_stride < bytes || row_stride < bytes) return SPECRT_STATUS_BAD_ARG;
     uint64_t all = (uintptr_t)head->rows | head->row_stride | row_stride | bytes;
-    int32_t n_blocks = specrt__block_size(SPECRT__SHORTLIST_PACK_BLOCKS);
-    dim3 grid((unsigned)(max_n < n_blocks ? max_n : n_blocks), (unsigned)n_batch);
+    dim3 grid(specrt__launch_share(max_n, n_batch), (unsigned)n_batch); /* mostly few are new */
     dim3 block(SPECRT__SHORTLIST_PACK_THREADS);
     if (all % sizeof(uint16_t) != 0) return SPECRT_STATUS_BAD_ARG;
     if (head->dtype == SPECRT_DTYPE_Q8_0)
@@ -2435,6 +2489,24 @@ static __device__ int32_t specrt__pool_least(int32_t a, int32_t b) {
 
 static __device__ bool specrt__pool_valid(const specrt_cuda_state *s, int32_t id) {
     return id >= 0 && id < s->params.n_ids && !(s->wants[id] & SPECRT__CUDA_INVALID);
+}
+
+/* A token that a source names for sequence b is its level's from here on. Twin: specrt__source_route */
+static __device__ void specrt__pool_name(const specrt__cuda_taken &taken, int32_t b, int32_t n_ids,
+                                         int32_t id) {
+    if (taken.named) atomicOr(&taken.named[(int64_t)b * n_ids + id], 1u << taken.level);
+}
+
+/* A source has named n_rows tokens for a pass of n rows. The first source of a level begins its sums, so that
+ * it may come again. A thread calls. */
+static __device__ void specrt__pool_tally(const specrt__cuda_taken &taken, int32_t b, int32_t n,
+                                          int32_t n_rows) {
+    if (!taken.named) return;
+    specrt__cuda_tally *tally = &taken.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + taken.level];
+    if (!taken.levels) SPECRT__CLEAR(tally, 1);
+    tally->n = n;
+    tally->n_rows += n_rows;
+    tally->n_shared += n_rows;
 }
 
 /* The state of this block, in shared memory; the batch's tokens too. */
@@ -3269,6 +3341,8 @@ typedef struct specrt__cluster_scratch {
     int32_t *order;   /* [n_batch, max_n + 1, n_clusters] best first */
     int32_t *taken;   /* [n_batch, n_clusters] rows */
     int32_t *begin;   /* [n_batch, n_clusters] where they come to stand */
+    int32_t *list;    /* [n_batch, n_clusters] clusters with rows, ascending */
+    int32_t *n_list;  /* [n_batch] */
     uint64_t *takers; /* [n_batch, n_clusters] rows of the level that score it; per_row */
 } specrt__cluster_scratch;
 
@@ -3432,13 +3506,13 @@ static __device__ void specrt__cluster_take(const specrt__cuda_router *r, const 
 }
 
 /* Block b: the clusters of sequence b, and where their rows come to stand.
- *   order [n_batch, max_n + 1, n_clusters] -> taken, begins, takers [n_batch, n_clusters], n_rows [n_batch]
+ *   order [n_batch, max_n + 1, n_clusters] -> taken, begins, takers, lists [n_batch, n_clusters], n_rows
  *   grid (n_batch), any block.  Twin: specrt__cluster_route */
 static __global__ void specrt__cluster_take_kernel(specrt__cuda_router r,
                                                    const specrt_cuda_beam *beams, int32_t max_n,
                                                    int32_t n_take, specrt__cluster_scratch s,
                                                    int32_t max_rows, int32_t *n_rows) {
-    int32_t n = beams[blockIdx.x].n, end = 0, before;
+    int32_t n = beams[blockIdx.x].n, end = 0, n_list = 0, before;
     int64_t at = (int64_t)blockIdx.x * r.n_clusters;
     const int32_t *order = s.order + at * (max_n + 1);
     specrt__cluster_taking t = {s.taken + at, s.takers + at, 0, 0};
@@ -3454,17 +3528,21 @@ static __global__ void specrt__cluster_take_kernel(specrt__cuda_router r,
         int32_t n_here = specrt__block_scan(rows, &before);
         if (m < r.n_clusters) s.begin[at + m] = end + before;
         end += n_here;
+        n_here = specrt__block_rank(rows > 0, &before);
+        if (rows > 0) s.list[at + n_list + before] = m;
+        n_list += n_here;
     }
-    if (specrt__block_thread() == 0) n_rows[blockIdx.x] = specrt__pool_least(end, max_rows);
+    if (specrt__block_thread() > 0) return;
+    n_rows[blockIdx.x] = specrt__pool_least(end, max_rows);
+    s.n_list[blockIdx.x] = n_list;
 }
 
-/* Block (m, b): rows and tokens of cluster m, where sequence b took it, and who scores them.
- *   grid (n_clusters, n_batch), any block */
-static __global__ void specrt__cluster_list_kernel(specrt__cuda_router r, specrt__cluster_scratch s,
-                                                   specrt__cuda_choice c) {
-    int32_t m = (int32_t)blockIdx.x, first = r.starts[m];
-    int64_t at = (int64_t)blockIdx.y * r.n_clusters + m;
-    int64_t out = (int64_t)blockIdx.y * c.max_rows + s.begin[at];
+/* Rows and tokens of cluster m, which sequence b took, and who scores them. A block calls. */
+static __device__ void specrt__cluster_list(const specrt__cuda_router &r,
+                                            const specrt__cluster_scratch &s, int32_t b, int32_t m,
+                                            const specrt__cuda_choice &c) {
+    int32_t first = r.starts[m];
+    int64_t at = (int64_t)b * r.n_clusters + m, out = (int64_t)b * c.max_rows + s.begin[at];
     int32_t n = specrt__pool_least(s.taken[at], c.max_rows - s.begin[at]);
     uint64_t takers = s.takers[at] ? s.takers[at] : ~(uint64_t)0;
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
@@ -3472,6 +3550,15 @@ static __global__ void specrt__cluster_list_kernel(specrt__cuda_router r, specrt
         c.places[out + i] = first + i;
         if (c.scored_by) c.scored_by[out + i] = takers;
     }
+}
+
+/* Block (i, b): cluster number i that sequence b took, then the next as many further as there are blocks.
+ *   grid (any, n_batch), any block */
+static __global__ void specrt__cluster_list_kernel(specrt__cuda_router r, specrt__cluster_scratch s,
+                                                   specrt__cuda_choice c) {
+    int32_t b = (int32_t)blockIdx.y;
+    for (int32_t i = (int32_t)blockIdx.x; i < s.n_list[b]; i += (int32_t)gridDim.x)
+        specrt__cluster_list(r, s, b, s.list[(int64_t)b * r.n_clusters + i], c);
 }
 
 /* --- launches --- */
@@ -3497,6 +3584,8 @@ static size_t specrt__cluster_lay_out(const specrt__cuda_router *r, int32_t n_ba
     specrt__launch_carve(&arena, lists, &out->order);
     specrt__launch_carve(&arena, b * m, &out->taken);
     specrt__launch_carve(&arena, b * m, &out->begin);
+    specrt__launch_carve(&arena, b * m, &out->list);
+    specrt__launch_carve(&arena, b, &out->n_list);
     specrt__launch_carve(&arena, b * m, &out->takers);
     return arena.bytes;
 }
@@ -3596,9 +3685,10 @@ SPECRT__KERNEL specrt_status specrt__cuda_route(const specrt__cuda_router *route
     SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_take_kernel, (unsigned)n_batch,
                                specrt__block_size(SPECRT__CLUSTER_THREADS), 0, stream, *router,
                                beams, max_n, n_take, s, choice->max_rows, choice->n_rows));
-    return SPECRT__LAUNCH(specrt__cluster_list_kernel,
-                          dim3((unsigned)router->n_clusters, (unsigned)n_batch),
-                          specrt__block_size(128), 0, stream, *router, s, *choice);
+    return SPECRT__LAUNCH(
+        specrt__cluster_list_kernel,
+        dim3(specrt__launch_share(router->n_clusters, n_batch), (unsigned)n_batch),
+        specrt__block_size(128), 0, stream, *router, s, *choice);
 }
 
 // >>successor : src/cuda/successor.cuh
@@ -3728,8 +3818,11 @@ specrt__successor_kernel(specrt__cuda_cograph graph, int32_t max_n, const int32_
         int32_t id = specrt__shortlist_key_id(s.best[out + i]);
         c.ids[out + i] = id;
         c.places[out + i] = row_of ? row_of[id] : id;
+        specrt__pool_name(taken, (int32_t)blockIdx.x, state->params.n_ids, id);
     }
-    if (specrt__block_thread() == 0) c.n_rows[blockIdx.x] = n_found;
+    if (specrt__block_thread() > 0) return;
+    c.n_rows[blockIdx.x] = n_found;
+    specrt__pool_tally(taken, (int32_t)blockIdx.x, n, n_found);
 }
 
 /* --- launches --- */
@@ -4325,9 +4418,11 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
     return n_out <= SPECRT__SKETCH_SOME ? n_out : n * size;
 }
 
-/* The best of n keys as rows of sequence b, in order. */
-static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s, int32_t b,
-                                           const uint64_t *keys, int32_t n,
+/* The best of n keys as rows of sequence b, in order.
+ *   n_states : that the sequence has */
+static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s,
+                                           const specrt__cuda_taken &taken, int32_t b,
+                                           int32_t n_states, const uint64_t *keys, int32_t n,
                                            const specrt__cuda_choice &choice) {
     uint64_t least = specrt__shortlist_least(keys, n, s.size);
     int32_t *ids = choice.ids + (int64_t)b * s.size, n_out = 0, before;
@@ -4339,10 +4434,13 @@ static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s, int32_t
         if (take && at < s.size) {
             ids[at] = specrt__shortlist_key_id(keys[i]);
             places[at] = s.row_of ? s.row_of[ids[at]] : ids[at];
+            specrt__pool_name(taken, b, s.n_ids, ids[at]);
         }
         n_out += n_taken;
     }
-    if (threadIdx.x == 0) choice.n_rows[b] = n_out < s.size ? n_out : s.size;
+    if (threadIdx.x > 0) return;
+    choice.n_rows[b] = n_out < s.size ? n_out : s.size;
+    specrt__pool_tally(taken, b, n_states, choice.n_rows[b]);
 }
 
 /* Block (i, h, b): part i of what state h of the sequence finds; a state's last block joins these, a
@@ -4374,7 +4472,7 @@ static __global__ void __launch_bounds__(SPECRT__SKETCH_NAMING, 2)
         if (!specrt__block_last(&level.tickets[b], n)) return;
         n_found = specrt__sketch_join(all, n, size, weights, finders, some, &keys);
     }
-    specrt__sketch_list(s, b, keys, n_found, choice);
+    specrt__sketch_list(s, level.scan.taken, b, n, keys, n_found, choice);
 }
 
 // >>sketch : src/cuda/sketch.cuh
@@ -4584,15 +4682,6 @@ static __global__ void specrt__tree_expand_kernel(specrt__cuda_tree *trees, cons
     specrt__tree_grow(&trees[b], ids + at, logprobs + at, topk, &beams[b]);
 }
 
-/* As specrt__shortlist_rank_kernel, of topk rows; the last block of a sequence goes on with its tree. */
-static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
-    specrt__tree_rank_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
-                             specrt_cuda_beam *beams) {
-    int64_t b = blockIdx.z, at = b * r.k * r.k;
-    if (specrt__shortlist_rank(r))
-        specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, &beams[b]);
-}
-
 /* The node of a candidate among chosen [n], which ascends; 0 for the root's -1. */
 static __device__ int32_t specrt__tree_node(const int32_t *chosen, int32_t n, int32_t candidate) {
     int32_t node = n;
@@ -4617,13 +4706,9 @@ static __device__ void specrt__tree_write(const specrt__cuda_tree *t, const int3
     draft->positions[i] = t->position - 1 + depth;
 }
 
-/* Block b: the nodes of sequence b, parents first, levels together.
- *   grid (n_batch), block SPECRT__TREE_THREADS.  Twin: specrt_tree_finish */
-static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees,
-                                                  specrt_cuda_draft *drafts) {
+/* The nodes of a tree, parents first, levels together. A block calls. Twin: specrt_tree_finish */
+static __device__ void specrt__tree_choose(const specrt__cuda_tree *t, specrt_cuda_draft *draft) {
     __shared__ int32_t best[SPECRT_TREE_MAX_NODES], chosen[SPECRT_TREE_MAX_NODES];
-    const specrt__cuda_tree *t = &trees[blockIdx.x];
-    specrt_cuda_draft *draft = &drafts[blockIdx.x];
     bool begun = t->level > 0 || t->n_beam > 0;
     int32_t n = specrt__tree_best(t, 0, t->params.num_draft_tokens - 1, best);
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
@@ -4635,6 +4720,25 @@ static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees
     for (int32_t i = specrt__block_thread(); i <= n && begun; i += specrt__block_threads())
         specrt__tree_write(t, chosen, i, draft);
     if (specrt__block_thread() == 0) draft->n = begun ? n + 1 : 0;
+}
+
+/* Block b: those of sequence b.  grid (n_batch), block SPECRT__TREE_THREADS */
+static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees,
+                                                  specrt_cuda_draft *drafts) {
+    specrt__tree_choose(&trees[blockIdx.x], &drafts[blockIdx.x]);
+}
+
+/* As specrt__shortlist_rank_kernel, of topk rows; the last block of a sequence goes on with its tree.
+ *   drafts : after the last level the nodes are chosen, too; NULL: more levels come */
+static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
+    specrt__tree_rank_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
+                             specrt_cuda_beam *beams, specrt_cuda_draft *drafts) {
+    int64_t b = blockIdx.z, at = b * r.k * r.k;
+    if (!specrt__shortlist_rank(r)) return;
+    specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, &beams[b]);
+    if (!drafts) return;
+    __syncthreads(); /* the tree has no beam */
+    specrt__tree_choose(&trees[b], &drafts[b]);
 }
 
 /* --- launches --- */
@@ -4688,12 +4792,13 @@ SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t t
 }
 
 /* specrt__cuda_topk() of topk rows for each beam, then specrt__cuda_tree_expand(), in one launch.
- *   r, grid : the ranking, as specrt__shortlist_shortlist() prepares it */
+ *   r, grid : the ranking, as specrt__shortlist_shortlist() prepares it
+ *   drafts  : as specrt__cuda_tree_finish() writes them; NULL: not after this level */
 static specrt_status specrt__tree_rank(const specrt__shortlist_ranks *r, dim3 grid,
                                        specrt__cuda_tree *trees, specrt_cuda_beam *beams,
-                                       void *stream) {
+                                       specrt_cuda_draft *drafts, void *stream) {
     return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0, stream,
-                          *r, trees, beams);
+                          *r, trees, beams, drafts);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_tree_finish(int32_t n_batch,
@@ -5783,13 +5888,6 @@ static void specrt__ring_answer(const specrt__ring_prompt *prompt, int32_t n,
  * where it stands, what came of a cycle, which rows of a level count. A thread is a sequence, in any
  * grid of blocks; in one kernel a row, in one a warp is the sequence. */
 
-/* Routed rows of a level. */
-typedef struct specrt__batch_tally {
-    int32_t n;                /* rows of the pass */
-    int32_t n_rows, n_shared; /* rows, and of these such as all of the pass score */
-    int32_t n_scored;         /* products of the others */
-} specrt__batch_tally;
-
 /* What shortlists read. */
 typedef struct specrt__batch_costs {
     bool packs;          /* rows are copied; not so where they are shared */
@@ -5809,8 +5907,8 @@ typedef struct specrt__batch_part {
     specrt_session_stats *stats;
     /* Bit i of [n, n_ids]: routed at level i of this cycle; NULL: nothing routes. */
     uint32_t *routed;
-    int32_t n_ids, n_vocab;       /* n_vocab: what the target emits is below it */
-    specrt__batch_tally *tallies; /* [n, SPECRT_TREE_MAX_STEPS] of this cycle; NULL likewise */
+    int32_t n_ids, n_vocab;      /* n_vocab: what the target emits is below it */
+    specrt__cuda_tally *tallies; /* [n, SPECRT_TREE_MAX_STEPS] of this cycle; NULL likewise */
     specrt__batch_costs costs;
 } specrt__batch_part;
 
@@ -5891,7 +5989,7 @@ static __device__ bool specrt__batch_member(const specrt_cuda_state *s, const ui
  * @return the rows that were routed, mean. */
 static __device__ int64_t specrt__batch_add_passes(const specrt__batch_part &all, int32_t b,
                                                    specrt_session_stats *stats) {
-    const specrt__batch_tally *tallies =
+    const specrt__cuda_tally *tallies =
         all.tallies ? all.tallies + (int64_t)b * SPECRT_TREE_MAX_STEPS : NULL;
     int64_t n_kept = all.costs.n_fixed + all.states[b].n_rows, n_routed = 0, n_bytes = 0;
     int32_t n_levels = all.trees[b].level;
@@ -6029,7 +6127,7 @@ static __global__ void specrt__batch_claim_kernel(specrt__batch_part all, specrt
     uint32_t word = __ballot_sync(0xffffffffu, masked);
     if (threadIdx.x % 32 == 0 && r < c.max_rows)
         masks[(int64_t)b * ((c.max_rows + 31) / 32) + r / 32] = word;
-    specrt__batch_tally *tally = &all.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + level];
+    specrt__cuda_tally *tally = &all.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + level];
     if (r == 0) {
         tally->n = n_beam;
         tally->n_rows += n;
@@ -6268,6 +6366,11 @@ typedef struct specrt__device_source {
     specrt__cuda_cograph graph;
     specrt__cuda_sketch sketch;
 } specrt__device_source;
+
+/* Whether a source names only tokens that nobody has, and notes them itself. */
+static bool specrt__device_names(const specrt__device_source *r) {
+    return r->kind == SPECRT__DEVICE_SUCCESSORS || r->kind == SPECRT__DEVICE_SKETCH;
+}
 
 struct specrt_cuda_policy {
     const specrt_policy *policy;
@@ -6749,6 +6852,87 @@ SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy) {
     specrt__base_free(&env, policy);
 }
 
+// >>load : src/cuda/load.cuh
+/* load.cuh : owns that all kernels of a session are on the device before it is used. The runtime loads each
+ * when it is first asked for, which a capture of mode Global may refuse. */
+
+#define SPECRT__LOAD(kernel) (const void *)kernel
+/* Products of rows of a type. */
+#define SPECRT__LOAD_TILES(dtype)                                                                  \
+    SPECRT__LOAD((specrt__head_tiles<dtype, 2, false>)),                                           \
+        SPECRT__LOAD((specrt__head_tiles<dtype, 2, true>)),                                        \
+        SPECRT__LOAD((specrt__head_tiles<dtype, 8, false>)),                                       \
+        SPECRT__LOAD((specrt__head_tiles<dtype, 8, true>))
+
+/* Loads kernels on the current device. */
+static specrt_status specrt__load_each(const void *const *kernels, size_t n, specrt_error *err) {
+    cudaFuncAttributes attributes;
+    for (size_t i = 0; i < n; i++) {
+        cudaError_t error = cudaFuncGetAttributes(&attributes, kernels[i]);
+        if (error != cudaSuccess) return specrt__device_fail(error, 0, err);
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* Products, rankings, and what routes. */
+static specrt_status specrt__load_levels(specrt_error *err) {
+    const void *const kernels[] = {
+        SPECRT__LOAD_TILES(SPECRT_DTYPE_F16),       SPECRT__LOAD_TILES(SPECRT_DTYPE_BF16),
+        SPECRT__LOAD_TILES(SPECRT_DTYPE_Q8_0),      SPECRT__LOAD(specrt__head_f32<2>),
+        SPECRT__LOAD(specrt__head_f32<16>),         SPECRT__LOAD(specrt__shortlist_rank_kernel),
+        SPECRT__LOAD(specrt__cluster_read_kernel),  SPECRT__LOAD(specrt__cluster_weigh_kernel),
+        SPECRT__LOAD(specrt__cluster_total_kernel), SPECRT__LOAD(specrt__cluster_rank_kernel),
+        SPECRT__LOAD(specrt__cluster_take_kernel),  SPECRT__LOAD(specrt__cluster_list_kernel),
+        SPECRT__LOAD(specrt__successor_kernel),     SPECRT__LOAD(specrt__scan_places<1>),
+        SPECRT__LOAD(specrt__scan_places<2>),       SPECRT__LOAD(specrt__sketch_name_all),
+        SPECRT__LOAD(specrt__batch_claim_kernel),   SPECRT__LOAD(specrt__tree_rank_kernel),
+        SPECRT__LOAD(specrt__tree_expand_kernel),   SPECRT__LOAD(specrt__verify_propose_kernel)};
+    return specrt__load_each(kernels, sizeof kernels / sizeof kernels[0], err);
+}
+
+/* What comes once a cycle. */
+static specrt_status specrt__load_cycles(specrt_error *err) {
+    const void *const kernels[] = {SPECRT__LOAD(specrt__tree_finish_kernel),
+                                   SPECRT__LOAD(specrt__verify_rank_kernel),
+                                   SPECRT__LOAD(specrt__verify_best_kernel),
+                                   SPECRT__LOAD(specrt__verify_distribution_kernel),
+                                   SPECRT__LOAD(specrt__verify_sum_kernel),
+                                   SPECRT__LOAD(specrt__verify_pick_kernel),
+                                   SPECRT__LOAD(specrt__verify_walk_kernel),
+                                   SPECRT__LOAD(specrt__verify_chain_kernel),
+                                   SPECRT__LOAD(specrt__batch_learn_kernel),
+                                   SPECRT__LOAD(specrt__ring_tell_kernel),
+                                   SPECRT__LOAD(specrt__window_observe_kernel),
+                                   SPECRT__LOAD(specrt__shortlist_pack_rows<uint4>),
+                                   SPECRT__LOAD(specrt__shortlist_pack_rows<uint32_t>),
+                                   SPECRT__LOAD(specrt__shortlist_pack_rows<uint16_t>),
+                                   SPECRT__LOAD(specrt__shortlist_split_rows),
+                                   SPECRT__LOAD(specrt__shared_count_kernel),
+                                   SPECRT__LOAD(specrt__shared_choose_kernel),
+                                   SPECRT__LOAD(specrt__shared_split_kernel),
+                                   SPECRT__LOAD(specrt__batch_stats_kernel)};
+    return specrt__load_each(kernels, sizeof kernels / sizeof kernels[0], err);
+}
+
+/* What comes once a sequence. */
+static specrt_status specrt__load_prompts(specrt_error *err) {
+    const void *const kernels[] = {
+        SPECRT__LOAD(specrt__batch_begin_kernel),    SPECRT__LOAD(specrt__ring_begin_kernel),
+        SPECRT__LOAD(specrt__window_begin_kernel),   SPECRT__LOAD(specrt__batch_advance_kernel),
+        SPECRT__LOAD(specrt__ring_ask_kernel),       SPECRT__LOAD(specrt__ring_match_kernel),
+        SPECRT__LOAD(specrt__window_prefill_kernel), SPECRT__LOAD(specrt__batch_ask_kernel),
+        SPECRT__LOAD(specrt__batch_answer_kernel),   SPECRT__LOAD(specrt__batch_start_kernel),
+        SPECRT__LOAD(specrt__window_start_kernel)};
+    return specrt__load_each(kernels, sizeof kernels / sizeof kernels[0], err);
+}
+
+/* All that sessions launch, whatever their policies. */
+static specrt_status specrt__load_all(specrt_error *err) {
+    SPECRT__TRY(specrt__load_levels(err));
+    SPECRT__TRY(specrt__load_cycles(err));
+    return specrt__load_prompts(err);
+}
+
 // >>side : src/cuda/side.cuh
 /* side.cuh : owns the second stream: what is begun on it runs beside the application's from a fork to the
  * next join. A graph holds both or neither. */
@@ -7005,9 +7189,10 @@ enum { SPECRT__SESSION_THREADS = 128 };
 
 /* What a routed source chooses, DEVICE. */
 typedef struct specrt__session_route {
-    specrt__cuda_choice choice;     /* max_rows is the bound */
-    int32_t *level_rows;            /* LEVELS, of which all is known: [SPECRT_TREE_MAX_STEPS] */
-    uint32_t *masks, *always_masks; /* [n_batch, words of bound], [n_batch, words of always] */
+    specrt__cuda_choice choice; /* max_rows is the bound */
+    int32_t *level_rows;        /* LEVELS, of which all is known: [SPECRT_TREE_MAX_STEPS] */
+    uint32_t *masks,
+        *always_masks; /* [n_batch, words of bound], [n_batch, words of always]; or NULL */
     void *scratch;
 } specrt__session_route;
 
@@ -7035,17 +7220,20 @@ struct specrt_cuda_session {
     specrt__cuda_layout layout;
     specrt__cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
     int32_t n_columns;
+    bool narrow, told; /* products read rows a number at a time; the application knows */
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
-    float *logits;     /* DEVICE [n_batch, topk, n_columns] */
-    int32_t *ids;      /* DEVICE [n_batch, topk, topk] */
-    float *logprobs;   /* DEVICE likewise */
-    int32_t *best;     /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
-    int32_t *count;    /* DEVICE [1] prompt tokens of a launch */
-    void *scratch;     /* DEVICE, of top-k */
-    specrt__side side; /* packing and learning, from observe() to the first product */
+    float *logits;   /* DEVICE [n_batch, topk, n_columns] */
+    int32_t *ids;    /* DEVICE [n_batch, topk, topk] */
+    float *logprobs; /* DEVICE likewise */
+    int32_t *best;   /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
+    int32_t *count;  /* DEVICE [1] prompt tokens of a launch */
+    void *scratch;   /* DEVICE, of top-k */
+    /* Learning, packing and the successors of a level, from observe() or expand() to the next product. */
+    specrt__side side;
     /* Routes that follow from what a pass is fed, from route_ahead() to its product; not open: none do. */
     specrt__side ahead;
     int32_t n_ahead; /* levels up to the last that was routed so; 0: none of this cycle */
+    int32_t n_led;   /* levels up to the last whose successors were found beside a pass; likewise */
     /* Retrieval; rings NULL: none. */
     specrt__ring_view ring;
     specrt__ring_records *rings;   /* [n_batch] as the host sees them */
@@ -7324,7 +7512,7 @@ static int32_t specrt__session_list_routed(const specrt_cuda_session *s, int32_t
     }
     out[n] = r->rows;
     out[n].max_rows = r->bound;
-    out[n].masked = route->masks + i * specrt__session_words(r->bound);
+    if (route->masks) out[n].masked = route->masks + i * specrt__session_words(r->bound);
     if (r->kind == SPECRT__DEVICE_LEVELS) {
         out[n].n_rows = route->level_rows + level;
         return n + 1;
@@ -7381,7 +7569,9 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
     s->layout.shared[0] = n_fixed > 0;
     if (s->shared.max_rows > 0) s->layout.shared[n_fixed] = 1;
     for (size_t i = 0; i < n_segments && status == SPECRT_STATUS_OK; i++) {
+        size_t at = (uintptr_t)host[i].rows | host[i].row_stride;
         s->layout.dtypes[i] = specrt__device_type(s->policy, host[i].rows);
+        s->narrow = s->narrow || at % 16 != 0 || s->layout.dtypes[i] == SPECRT_DTYPE_Q8_0;
         s->layout.max_rows[i] = host[i].max_rows;
         s->n_columns += host[i].max_rows;
     }
@@ -7418,7 +7608,9 @@ static specrt_status specrt__session_make_route(specrt_cuda_session *s,
     specrt__cuda_choice *c = &route->choice;
     size_t n = (size_t)s->batch.n, bound = n * (size_t)r->bound;
     c->max_rows = r->bound;
-    SPECRT__TRY(specrt__device_clear(m, n * specrt__session_words(r->bound), &route->masks, err));
+    if (!specrt__device_names(r))
+        SPECRT__TRY(
+            specrt__device_clear(m, n * specrt__session_words(r->bound), &route->masks, err));
     SPECRT__TRY(specrt__device_clear(m, n * specrt__session_words(r->always.max_rows),
                                      &route->always_masks, err));
     if (r->kind == SPECRT__DEVICE_LEVELS) return specrt__session_make_levels(s, r, route, err);
@@ -7544,6 +7736,15 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *s) {
 
 /* --- from create to close --- */
 
+/* Whether rows are read in the head: where that is asked for, or a level would read no fewer copies of them
+ * than the head has. */
+static bool specrt__session_stocks(const specrt_cuda_session *s,
+                                   const specrt_cuda_session_params *params) {
+    int64_t n_copies = (int64_t)s->batch.n * s->capacity;
+    if (s->capacity == 0 || params->stock == 2) return false;
+    return params->stock || (s->batch.n > 1 && n_copies >= s->policy->head.n_rows);
+}
+
 static specrt_status specrt__session_check_params(specrt_cuda_session *s,
                                                   const specrt_cuda_session_params *params,
                                                   specrt_error *err) {
@@ -7582,7 +7783,7 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     if (window && window->kpre > s->k_best) s->k_best = window->kpre;
     if (specrt__device_retrieval(policy)) s->k_best = SPECRT__RETRIEVE_TOP;
     s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
-    if (s->capacity > 0 && params->stock) s->layout.n_segments++;
+    s->layout.n_segments += specrt__session_stocks(s, params);
     for (int32_t i = 0; i < s->policy->n_routed; i++) {
         const specrt__device_source *r = &s->policy->routed[i];
         s->layout.n_segments += 1 + (r->always.max_rows > 0);
@@ -7610,6 +7811,7 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
                                                 const specrt_cuda_session_params *params,
                                                 specrt_error *err) {
     SPECRT__TRY(specrt__session_check_params(s, params, err));
+    SPECRT__TRY(specrt__load_all(err));
     SPECRT__TRY(specrt__side_open(&s->side, err));
     if (specrt__session_foresees_any(s)) SPECRT__TRY(specrt__side_open(&s->ahead, err));
     SPECRT__TRY(specrt__session_make_retrieval(s, err));
@@ -7619,8 +7821,8 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_make_verifier(s, s->tree.num_draft_tokens, &params->sampling,
                                               &s->verifier, err));
     SPECRT__TRY(specrt__session_make_verifier(s, 1, &params->sampling, &s->drawer, err));
-    SPECRT__TRY(params->stock && s->capacity > 0 ? specrt__session_make_shared(s, err)
-                                                 : specrt__session_make_packings(s, err));
+    SPECRT__TRY(specrt__session_stocks(s, params) ? specrt__session_make_shared(s, err)
+                                                  : specrt__session_make_packings(s, err));
     SPECRT__TRY(specrt__session_make_routes(s, err));
     SPECRT__TRY(specrt__session_make_segments(s, err));
     SPECRT__TRY(specrt__session_make_distributions(s, params, err));
@@ -7643,7 +7845,7 @@ static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t f
 
 /* The stream goes on when both sides are done, and no level is routed ahead. */
 static specrt_status specrt__session_join(specrt_cuda_session *s, void *stream) {
-    s->n_ahead = 0;
+    s->n_ahead = s->n_led = 0;
     SPECRT__TRY(specrt__side_join(&s->ahead, stream));
     return specrt__side_join(&s->side, stream);
 }
@@ -7917,19 +8119,47 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, 
     return SPECRT_STATUS_OK;
 }
 
-/* Learning and packing, beside the drafter's first pass. */
+/* Tokens that a source names which are no members yet. */
+static specrt_status specrt__session_route_tokens(specrt_cuda_session *s, int32_t at, int32_t level,
+                                                  const void *hidden, void *stream) {
+    const specrt__device_source *r = &s->policy->routed[at];
+    const specrt__session_route *route = &s->routes[at];
+    specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
+    specrt__cuda_taken taken = {s->batch.states, at > 0 ? s->batch.routed : NULL, level,
+                                s->batch.routed, s->batch.tallies};
+    if (r->kind == SPECRT__DEVICE_SUCCESSORS)
+        return specrt__cuda_successors(&r->graph, beam.n_batch, beam.max_n, s->policy->head.row_of,
+                                       s->batch.beams, &taken, route->scratch, &route->choice,
+                                       stream);
+    if (r->kind == SPECRT__DEVICE_SKETCH)
+        return specrt__cuda_sketch_route(&r->sketch, &beam, hidden, s->hidden,
+                                         s->batch.beams->logprobs, &taken, route->scratch,
+                                         &route->choice, stream);
+    return SPECRT_STATUS_OK;
+}
+
+/* Whether successors of a level follow from its beams and the members alone: of earlier sources it would have
+ * to be known what they bring. */
+static bool specrt__session_leads(const specrt_cuda_session *s) {
+    return s->policy->n_routed > 0 && s->policy->routed[0].kind == SPECRT__DEVICE_SUCCESSORS;
+}
+
+/* Learning, packing and the first successors, beside the drafter's first pass. */
 static specrt_status specrt__session_learn(specrt_cuda_session *s, const float *hidden) {
     unsigned n = (unsigned)s->batch.n;
+    SPECRT__TRY(specrt__session_clear_routed(s->batch, s->side.stream));
     if (s->rings)
         SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_tell_kernel, n,
                                    specrt__block_size(SPECRT__SESSION_THREADS), 0, s->side.stream,
                                    s->batch.learns, s->batch.states, hidden,
                                    s->tree.num_draft_tokens, s->ring));
-    if (s->capacity == 0) return SPECRT_STATUS_OK;
-    SPECRT__TRY(specrt__cuda_state_observe(s->batch.n, s->batch.drafts, s->batch.learns,
-                                           s->k_best > 0 ? s->best : NULL, s->k_best,
-                                           s->batch.states, s->side.stream));
-    return specrt__session_pack_rows(s, 0, s->batch.n, s->side.stream);
+    if (s->capacity > 0)
+        SPECRT__TRY(specrt__cuda_state_observe(s->batch.n, s->batch.drafts, s->batch.learns,
+                                               s->k_best > 0 ? s->best : NULL, s->k_best,
+                                               s->batch.states, s->side.stream));
+    SPECRT__TRY(specrt__session_pack_rows(s, 0, s->batch.n, s->side.stream));
+    return specrt__session_leads(s) ? specrt__session_route_tokens(s, 0, 0, NULL, s->side.stream)
+                                    : SPECRT_STATUS_OK;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s,
@@ -7942,11 +8172,12 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(32 * s->batch.n),
                                SPECRT__SESSION_THREADS, 0, stream, s->batch));
     SPECRT__TRY(specrt__side_fork(&s->side, stream));
-    SPECRT__TRY(specrt__session_clear_routed(s->batch, stream)); /* beside what is learnt */
     specrt_status status = specrt__session_learn(s, hidden);
     SPECRT__TRY(specrt__side_end(&s->side));
-    if (status == SPECRT_STATUS_OK) specrt__order_renew(&call, true);
-    return status;
+    if (status != SPECRT_STATUS_OK) return status;
+    s->n_led = 1;
+    specrt__order_renew(&call, true);
+    return SPECRT_STATUS_OK;
 }
 
 /* Rows that others hold already score nothing. */
@@ -7979,24 +8210,6 @@ static specrt_status specrt__session_route_clusters(specrt_cuda_session *s, int3
                               (const float *)states, route->scratch, &route->choice, stream);
 }
 
-/* Tokens that a source names which are no members yet. */
-static specrt_status specrt__session_route_tokens(specrt_cuda_session *s, int32_t at, int32_t level,
-                                                  const void *hidden, void *stream) {
-    const specrt__device_source *r = &s->policy->routed[at];
-    const specrt__session_route *route = &s->routes[at];
-    specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
-    specrt__cuda_taken taken = {s->batch.states, s->batch.routed, level};
-    if (r->kind == SPECRT__DEVICE_SUCCESSORS)
-        return specrt__cuda_successors(&r->graph, beam.n_batch, beam.max_n, s->policy->head.row_of,
-                                       s->batch.beams, &taken, route->scratch, &route->choice,
-                                       stream);
-    if (r->kind == SPECRT__DEVICE_SKETCH)
-        return specrt__cuda_sketch_route(&r->sketch, &beam, hidden, s->hidden,
-                                         s->batch.beams->logprobs, &taken, route->scratch,
-                                         &route->choice, stream);
-    return SPECRT_STATUS_OK;
-}
-
 SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_session *s,
                                                               const void *draft_input,
                                                               void *stream) {
@@ -8025,7 +8238,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_sessio
 static specrt_status specrt__session_check_halves(specrt_cuda_session *s, bool captured) {
     specrt_status status = specrt__side_check(&s->ahead, captured);
     if (status == SPECRT_STATUS_OK) status = specrt__side_check(&s->side, captured);
-    if (status != SPECRT_STATUS_OK) s->n_ahead = 0;
+    if (status != SPECRT_STATUS_OK) s->n_ahead = s->n_led = 0;
     return status;
 }
 
@@ -8043,11 +8256,42 @@ static specrt_status specrt__session_route_level(specrt_cuda_session *s, int32_t
                 specrt__session_route_clusters(s, i, level, draft_hidden, draft_input, stream));
     }
     SPECRT__TRY(specrt__side_join(&s->side, stream));
-    for (int32_t i = 0; i < p->n_routed; i++) {
+    for (int32_t i = specrt__session_leads(s) && s->n_led > level; i < p->n_routed; i++) {
         SPECRT__TRY(specrt__session_route_tokens(s, i, level, draft_hidden, stream));
-        SPECRT__TRY(specrt__session_claim(s, i, level, stream));
+        if (!specrt__device_names(&p->routed[i]))
+            SPECRT__TRY(specrt__session_claim(s, i, level, stream));
     }
     return SPECRT_STATUS_OK;
+}
+
+/* The successors of the level to come, beside the drafter's pass. */
+static specrt_status specrt__session_lead(specrt_cuda_session *s, int32_t level, void *stream) {
+    if (!specrt__session_leads(s) || level >= s->tree.num_steps) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt__side_fork(&s->side, stream));
+    specrt_status status = specrt__session_route_tokens(s, 0, level, NULL, s->side.stream);
+    SPECRT__TRY(specrt__side_end(&s->side));
+    if (status == SPECRT_STATUS_OK) s->n_led = level + 1;
+    return status;
+}
+
+/* What keeps products from reading 16 bytes at a time; NULL: nothing does. */
+static const char *specrt__session_narrow(const specrt_cuda_session *s, const void *hidden) {
+    size_t bytes = (size_t)s->layout.n_cols * (s->hidden == SPECRT_DTYPE_F32 ? 4 : 2);
+    if ((uintptr_t)hidden % 16 != 0) return "draft_hidden aligned to 16 bytes";
+    if (bytes % 16 != 0) return "states of a multiple of 16 bytes";
+    if (s->narrow) return "rows aligned to 16 bytes, of q8_0 copied by the policy";
+    return NULL;
+}
+
+/* Tells the application of it, once. */
+static void specrt__session_tell_narrow(specrt_cuda_session *s, const void *hidden) {
+    const specrt_env *env = &s->policy->policy->env;
+    const char *expected = s->told || !env->log ? NULL : specrt__session_narrow(s, hidden);
+    char line[128];
+    if (!expected) return;
+    s->told = true;
+    snprintf(line, sizeof line, "expand: products are slow: expected %s, found others", expected);
+    env->log(env->user, SPECRT_LOG_INFO, "cuda", line);
 }
 
 static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
@@ -8056,15 +8300,18 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
     specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
     const specrt__cuda_segment *segments = s->segments[level];
     int32_t k = s->tree.topk;
+    if (level == 0) beam.max_n = 1; /* the root, in the first of k rows */
     specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
-    SPECRT__TRY(specrt__cuda_logits(&s->layout, segments, &beam, draft_hidden, s->hidden, s->logits,
-                                    stream));
+    SPECRT__TRY(specrt__head_logits(&s->layout, segments, &beam, draft_hidden, s->hidden,
+                                    level == 0 ? k : 1, s->logits, stream));
     if (s->distributions.n_steps == 0) {
         SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
                                                 s->logprobs, s->scratch, &r, &grid));
-        return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams, stream);
+        r.row_step = k;
+        return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams,
+                                 level + 1 < s->tree.num_steps ? NULL : s->batch.drafts, stream);
     }
     SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
                                      s->batch.samplings, &s->distributions, s->ids, s->logprobs,
@@ -8081,10 +8328,18 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
                                      "draft_hidden", stream, &call));
     SPECRT__TRY(specrt__session_check_halves(s, call.captured));
     SPECRT__TRY(specrt__order_check_level(&call, s->tree.num_steps));
+    specrt__session_tell_narrow(s, draft_hidden);
     SPECRT__TRY(specrt__session_expand(s, call.cycle->level, draft_hidden, draft_input, stream));
     call.cycle->level++;
     specrt__order_call_end(&call);
-    return SPECRT_STATUS_OK;
+    return specrt__session_lead(s, call.cycle->level, stream);
+}
+
+/* Whether the last expand() has written the drafts, for all that is known. */
+static bool specrt__session_has_drafts(const specrt_cuda_session *s,
+                                       const specrt__order_call *call) {
+    return s->distributions.n_steps == 0 && (call->checks || call->captured) &&
+           call->cycle->stage == SPECRT__ORDER_DRAFT && call->cycle->level == s->tree.num_steps;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s, void *stream) {
@@ -8092,7 +8347,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_call(s, "finish", SPECRT__ORDER_CYCLES, true, NULL, stream, &call));
     SPECRT__TRY(specrt__order_check_stage(&call, SPECRT__ORDER_DRAFT));
     SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
-    SPECRT__TRY(specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream));
+    if (!specrt__session_has_drafts(s, &call))
+        SPECRT__TRY(specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream));
     specrt__order_end_stage(&call, SPECRT__ORDER_DRAFTED);
     return SPECRT_STATUS_OK;
 }

@@ -157,7 +157,7 @@ typedef struct specrt_env {
     void *(*alloc)(void *user, size_t bytes); /* aligned to 16 bytes; NULL: malloc */
     void (*free)(void *user, void *ptr);      /* NULL: free */
     void *user;                               /* first argument of all these callbacks */
-    /* One line of information during open, bind or create, at level SPECRT_LOG_INFO; NULL: silent */
+    /* One line of information during open, bind, create or a CUDA session's expand; NULL: silent */
     void (*log)(void *user, int level, const char *section, const char *msg);
     /* Runs task(arg, i) for i in [0, n) in any order and returns when all are done; NULL: on this thread */
     void (*parallel_for)(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
@@ -2481,15 +2481,18 @@ typedef struct specrt_cuda_session_params {
     specrt_dtype hidden; /* of draft hidden states: f32, f16, bf16; f32 if a router reads them */
     specrt_draft_kind draft; /* sampled: chains, which need 8 more bytes per row and level */
     float draft_temperature; /* of sampled drafts, in (0, 100]; 0: the target's */
-    /* 1: rows of windows and caches are read from the head, once for all sequences that hold them. 0: each
-     * sequence has packed copies. CPU twin: specrt_session_params.stock */
+    /* 1: rows of windows and caches are read from the head, once for all sequences that hold them. 2: each
+     * sequence has packed copies. 0: 1 where copies of several sequences were as many rows as the head has:
+     * from V / W sequences on, with W of V rows each, so 50 for 3,072 of 151,936. Results are the same. CPU
+     * twin: specrt_session_params.stock */
     int32_t stock;
 } specrt_cuda_session_params;
 
 typedef struct specrt_cuda_session specrt_cuda_session; /* a batch of sequences */
 
-/* specrt_cuda_session_create() : Allocates everything. Later calls neither allocate nor wait, except
- * prefill() with retrieve@prompt.
+/* specrt_cuda_session_create() : Allocates everything, and loads all kernels, so that the first cycle of a
+ * process can be captured in any mode. Later calls neither allocate nor wait, except prefill() with
+ * retrieve@prompt.
  *   policy : borrowed for the session's life
  * @return OK; BAD_ARG with the field; NO_MEMORY with the bytes; DEVICE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_policy *policy,
@@ -2581,14 +2584,16 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_sessio
 /* specrt_cuda_session_expand() : Scores a drafter pass and grows the trees. CPU twin:
  * specrt_session_expand().
  *   draft_hidden : DEVICE [n_batch, topk, n_cols] of params.hidden, in the order of the beam; at first the
- *       root's
+ *       root's. Where it, its rows or the head's are not aligned to 16 bytes, or q8_0 rows are lent, products
+ *       take numbers one by one and are slow: specrt_env.log of the head is told, once a session
  *   draft_input : DEVICE [n_batch, topk, n_cols] of params.hidden, which DynaSpec routes by; NULL: unknown
  * @return OK, BAD_ARG, CAPTURE; BAD_ORDER after num_steps passes, and from finish() to observe(). */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *session,
                                                          const void *draft_hidden,
                                                          const void *draft_input, void *stream);
 
-/* specrt_cuda_session_finish() : Writes view.draft. CPU twin: specrt_session_finish().
+/* specrt_cuda_session_finish() : Writes view.draft, unless the last expand() has. CPU twin:
+ * specrt_session_finish().
  * @return OK, BAD_ARG, CAPTURE; BAD_ORDER for a second call in one cycle. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *session,
                                                          void *stream);

@@ -156,7 +156,7 @@ typedef struct specrt_env {
     void *(*alloc)(void *user, size_t bytes); /* aligned to 16 bytes; NULL: malloc */
     void (*free)(void *user, void *ptr);      /* NULL: free */
     void *user;                               /* first argument of all these callbacks */
-    /* One line of information during open, bind or create, at level SPECRT_LOG_INFO; NULL: silent */
+    /* One line of information during open, bind, create or a CUDA session's expand; NULL: silent */
     void (*log)(void *user, int level, const char *section, const char *msg);
     /* Runs task(arg, i) for i in [0, n) in any order and returns when all are done; NULL: on this thread */
     void (*parallel_for)(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg);

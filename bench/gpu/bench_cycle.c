@@ -139,7 +139,7 @@ static void open_cycle(cycle *c, model *m, const way *w) {
                                          .n_batch = w->n_batch,
                                          .n_logits = m->shape->n_rows,
                                          .hidden = hidden,
-                                         .stock = w->shared};
+                                         .stock = w->shared ? 1 : 2};
     specrt_error err = {0};
     uint64_t state = gpu_seed(3);
     memset(c, 0, sizeof *c);

@@ -11,13 +11,6 @@
 #include "cuda/tree.cuh"
 #include "cuda/ring.cuh"
 
-/* Routed rows of a level. */
-typedef struct specrt__batch_tally {
-    int32_t n;                /* rows of the pass */
-    int32_t n_rows, n_shared; /* rows, and of these such as all of the pass score */
-    int32_t n_scored;         /* products of the others */
-} specrt__batch_tally;
-
 /* What shortlists read. */
 typedef struct specrt__batch_costs {
     bool packs;          /* rows are copied; not so where they are shared */
@@ -37,8 +30,8 @@ typedef struct specrt__batch_part {
     specrt_session_stats *stats;
     /* Bit i of [n, n_ids]: routed at level i of this cycle; NULL: nothing routes. */
     uint32_t *routed;
-    int32_t n_ids, n_vocab;       /* n_vocab: what the target emits is below it */
-    specrt__batch_tally *tallies; /* [n, SPECRT_TREE_MAX_STEPS] of this cycle; NULL likewise */
+    int32_t n_ids, n_vocab;      /* n_vocab: what the target emits is below it */
+    specrt__cuda_tally *tallies; /* [n, SPECRT_TREE_MAX_STEPS] of this cycle; NULL likewise */
     specrt__batch_costs costs;
 } specrt__batch_part;
 
@@ -119,7 +112,7 @@ static __device__ bool specrt__batch_member(const specrt_cuda_state *s, const ui
  * @return the rows that were routed, mean. */
 static __device__ int64_t specrt__batch_add_passes(const specrt__batch_part &all, int32_t b,
                                                    specrt_session_stats *stats) {
-    const specrt__batch_tally *tallies =
+    const specrt__cuda_tally *tallies =
         all.tallies ? all.tallies + (int64_t)b * SPECRT_TREE_MAX_STEPS : NULL;
     int64_t n_kept = all.costs.n_fixed + all.states[b].n_rows, n_routed = 0, n_bytes = 0;
     int32_t n_levels = all.trees[b].level;
@@ -257,7 +250,7 @@ static __global__ void specrt__batch_claim_kernel(specrt__batch_part all, specrt
     uint32_t word = __ballot_sync(0xffffffffu, masked);
     if (threadIdx.x % 32 == 0 && r < c.max_rows)
         masks[(int64_t)b * ((c.max_rows + 31) / 32) + r / 32] = word;
-    specrt__batch_tally *tally = &all.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + level];
+    specrt__cuda_tally *tally = &all.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + level];
     if (r == 0) {
         tally->n = n_beam;
         tally->n_rows += n;

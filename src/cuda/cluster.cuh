@@ -24,6 +24,8 @@ typedef struct specrt__cluster_scratch {
     int32_t *order;   /* [n_batch, max_n + 1, n_clusters] best first */
     int32_t *taken;   /* [n_batch, n_clusters] rows */
     int32_t *begin;   /* [n_batch, n_clusters] where they come to stand */
+    int32_t *list;    /* [n_batch, n_clusters] clusters with rows, ascending */
+    int32_t *n_list;  /* [n_batch] */
     uint64_t *takers; /* [n_batch, n_clusters] rows of the level that score it; per_row */
 } specrt__cluster_scratch;
 
@@ -187,13 +189,13 @@ static __device__ void specrt__cluster_take(const specrt__cuda_router *r, const 
 }
 
 /* Block b: the clusters of sequence b, and where their rows come to stand.
- *   order [n_batch, max_n + 1, n_clusters] -> taken, begins, takers [n_batch, n_clusters], n_rows [n_batch]
+ *   order [n_batch, max_n + 1, n_clusters] -> taken, begins, takers, lists [n_batch, n_clusters], n_rows
  *   grid (n_batch), any block.  Twin: specrt__cluster_route */
 static __global__ void specrt__cluster_take_kernel(specrt__cuda_router r,
                                                    const specrt_cuda_beam *beams, int32_t max_n,
                                                    int32_t n_take, specrt__cluster_scratch s,
                                                    int32_t max_rows, int32_t *n_rows) {
-    int32_t n = beams[blockIdx.x].n, end = 0, before;
+    int32_t n = beams[blockIdx.x].n, end = 0, n_list = 0, before;
     int64_t at = (int64_t)blockIdx.x * r.n_clusters;
     const int32_t *order = s.order + at * (max_n + 1);
     specrt__cluster_taking t = {s.taken + at, s.takers + at, 0, 0};
@@ -209,17 +211,21 @@ static __global__ void specrt__cluster_take_kernel(specrt__cuda_router r,
         int32_t n_here = specrt__block_scan(rows, &before);
         if (m < r.n_clusters) s.begin[at + m] = end + before;
         end += n_here;
+        n_here = specrt__block_rank(rows > 0, &before);
+        if (rows > 0) s.list[at + n_list + before] = m;
+        n_list += n_here;
     }
-    if (specrt__block_thread() == 0) n_rows[blockIdx.x] = specrt__pool_least(end, max_rows);
+    if (specrt__block_thread() > 0) return;
+    n_rows[blockIdx.x] = specrt__pool_least(end, max_rows);
+    s.n_list[blockIdx.x] = n_list;
 }
 
-/* Block (m, b): rows and tokens of cluster m, where sequence b took it, and who scores them.
- *   grid (n_clusters, n_batch), any block */
-static __global__ void specrt__cluster_list_kernel(specrt__cuda_router r, specrt__cluster_scratch s,
-                                                   specrt__cuda_choice c) {
-    int32_t m = (int32_t)blockIdx.x, first = r.starts[m];
-    int64_t at = (int64_t)blockIdx.y * r.n_clusters + m;
-    int64_t out = (int64_t)blockIdx.y * c.max_rows + s.begin[at];
+/* Rows and tokens of cluster m, which sequence b took, and who scores them. A block calls. */
+static __device__ void specrt__cluster_list(const specrt__cuda_router &r,
+                                            const specrt__cluster_scratch &s, int32_t b, int32_t m,
+                                            const specrt__cuda_choice &c) {
+    int32_t first = r.starts[m];
+    int64_t at = (int64_t)b * r.n_clusters + m, out = (int64_t)b * c.max_rows + s.begin[at];
     int32_t n = specrt__pool_least(s.taken[at], c.max_rows - s.begin[at]);
     uint64_t takers = s.takers[at] ? s.takers[at] : ~(uint64_t)0;
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
@@ -227,6 +233,15 @@ static __global__ void specrt__cluster_list_kernel(specrt__cuda_router r, specrt
         c.places[out + i] = first + i;
         if (c.scored_by) c.scored_by[out + i] = takers;
     }
+}
+
+/* Block (i, b): cluster number i that sequence b took, then the next as many further as there are blocks.
+ *   grid (any, n_batch), any block */
+static __global__ void specrt__cluster_list_kernel(specrt__cuda_router r, specrt__cluster_scratch s,
+                                                   specrt__cuda_choice c) {
+    int32_t b = (int32_t)blockIdx.y;
+    for (int32_t i = (int32_t)blockIdx.x; i < s.n_list[b]; i += (int32_t)gridDim.x)
+        specrt__cluster_list(r, s, b, s.list[(int64_t)b * r.n_clusters + i], c);
 }
 
 /* --- launches --- */
@@ -252,6 +267,8 @@ static size_t specrt__cluster_lay_out(const specrt__cuda_router *r, int32_t n_ba
     specrt__launch_carve(&arena, lists, &out->order);
     specrt__launch_carve(&arena, b * m, &out->taken);
     specrt__launch_carve(&arena, b * m, &out->begin);
+    specrt__launch_carve(&arena, b * m, &out->list);
+    specrt__launch_carve(&arena, b, &out->n_list);
     specrt__launch_carve(&arena, b * m, &out->takers);
     return arena.bytes;
 }
@@ -351,9 +368,10 @@ SPECRT__KERNEL specrt_status specrt__cuda_route(const specrt__cuda_router *route
     SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_take_kernel, (unsigned)n_batch,
                                specrt__block_size(SPECRT__CLUSTER_THREADS), 0, stream, *router,
                                beams, max_n, n_take, s, choice->max_rows, choice->n_rows));
-    return SPECRT__LAUNCH(specrt__cluster_list_kernel,
-                          dim3((unsigned)router->n_clusters, (unsigned)n_batch),
-                          specrt__block_size(128), 0, stream, *router, s, *choice);
+    return SPECRT__LAUNCH(
+        specrt__cluster_list_kernel,
+        dim3(specrt__launch_share(router->n_clusters, n_batch), (unsigned)n_batch),
+        specrt__block_size(128), 0, stream, *router, s, *choice);
 }
 
 #endif

@@ -199,19 +199,47 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, 
     return SPECRT_STATUS_OK;
 }
 
-/* Learning and packing, beside the drafter's first pass. */
+/* Tokens that a source names which are no members yet. */
+static specrt_status specrt__session_route_tokens(specrt_cuda_session *s, int32_t at, int32_t level,
+                                                  const void *hidden, void *stream) {
+    const specrt__device_source *r = &s->policy->routed[at];
+    const specrt__session_route *route = &s->routes[at];
+    specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
+    specrt__cuda_taken taken = {s->batch.states, at > 0 ? s->batch.routed : NULL, level,
+                                s->batch.routed, s->batch.tallies};
+    if (r->kind == SPECRT__DEVICE_SUCCESSORS)
+        return specrt__cuda_successors(&r->graph, beam.n_batch, beam.max_n, s->policy->head.row_of,
+                                       s->batch.beams, &taken, route->scratch, &route->choice,
+                                       stream);
+    if (r->kind == SPECRT__DEVICE_SKETCH)
+        return specrt__cuda_sketch_route(&r->sketch, &beam, hidden, s->hidden,
+                                         s->batch.beams->logprobs, &taken, route->scratch,
+                                         &route->choice, stream);
+    return SPECRT_STATUS_OK;
+}
+
+/* Whether successors of a level follow from its beams and the members alone: of earlier sources it would have
+ * to be known what they bring. */
+static bool specrt__session_leads(const specrt_cuda_session *s) {
+    return s->policy->n_routed > 0 && s->policy->routed[0].kind == SPECRT__DEVICE_SUCCESSORS;
+}
+
+/* Learning, packing and the first successors, beside the drafter's first pass. */
 static specrt_status specrt__session_learn(specrt_cuda_session *s, const float *hidden) {
     unsigned n = (unsigned)s->batch.n;
+    SPECRT__TRY(specrt__session_clear_routed(s->batch, s->side.stream));
     if (s->rings)
         SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_tell_kernel, n,
                                    specrt__block_size(SPECRT__SESSION_THREADS), 0, s->side.stream,
                                    s->batch.learns, s->batch.states, hidden,
                                    s->tree.num_draft_tokens, s->ring));
-    if (s->capacity == 0) return SPECRT_STATUS_OK;
-    SPECRT__TRY(specrt__cuda_state_observe(s->batch.n, s->batch.drafts, s->batch.learns,
-                                           s->k_best > 0 ? s->best : NULL, s->k_best,
-                                           s->batch.states, s->side.stream));
-    return specrt__session_pack_rows(s, 0, s->batch.n, s->side.stream);
+    if (s->capacity > 0)
+        SPECRT__TRY(specrt__cuda_state_observe(s->batch.n, s->batch.drafts, s->batch.learns,
+                                               s->k_best > 0 ? s->best : NULL, s->k_best,
+                                               s->batch.states, s->side.stream));
+    SPECRT__TRY(specrt__session_pack_rows(s, 0, s->batch.n, s->side.stream));
+    return specrt__session_leads(s) ? specrt__session_route_tokens(s, 0, 0, NULL, s->side.stream)
+                                    : SPECRT_STATUS_OK;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s,
@@ -224,11 +252,12 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(32 * s->batch.n),
                                SPECRT__SESSION_THREADS, 0, stream, s->batch));
     SPECRT__TRY(specrt__side_fork(&s->side, stream));
-    SPECRT__TRY(specrt__session_clear_routed(s->batch, stream)); /* beside what is learnt */
     specrt_status status = specrt__session_learn(s, hidden);
     SPECRT__TRY(specrt__side_end(&s->side));
-    if (status == SPECRT_STATUS_OK) specrt__order_renew(&call, true);
-    return status;
+    if (status != SPECRT_STATUS_OK) return status;
+    s->n_led = 1;
+    specrt__order_renew(&call, true);
+    return SPECRT_STATUS_OK;
 }
 
 /* Rows that others hold already score nothing. */
@@ -261,24 +290,6 @@ static specrt_status specrt__session_route_clusters(specrt_cuda_session *s, int3
                               (const float *)states, route->scratch, &route->choice, stream);
 }
 
-/* Tokens that a source names which are no members yet. */
-static specrt_status specrt__session_route_tokens(specrt_cuda_session *s, int32_t at, int32_t level,
-                                                  const void *hidden, void *stream) {
-    const specrt__device_source *r = &s->policy->routed[at];
-    const specrt__session_route *route = &s->routes[at];
-    specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
-    specrt__cuda_taken taken = {s->batch.states, s->batch.routed, level};
-    if (r->kind == SPECRT__DEVICE_SUCCESSORS)
-        return specrt__cuda_successors(&r->graph, beam.n_batch, beam.max_n, s->policy->head.row_of,
-                                       s->batch.beams, &taken, route->scratch, &route->choice,
-                                       stream);
-    if (r->kind == SPECRT__DEVICE_SKETCH)
-        return specrt__cuda_sketch_route(&r->sketch, &beam, hidden, s->hidden,
-                                         s->batch.beams->logprobs, &taken, route->scratch,
-                                         &route->choice, stream);
-    return SPECRT_STATUS_OK;
-}
-
 SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_session *s,
                                                               const void *draft_input,
                                                               void *stream) {
@@ -307,7 +318,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_sessio
 static specrt_status specrt__session_check_halves(specrt_cuda_session *s, bool captured) {
     specrt_status status = specrt__side_check(&s->ahead, captured);
     if (status == SPECRT_STATUS_OK) status = specrt__side_check(&s->side, captured);
-    if (status != SPECRT_STATUS_OK) s->n_ahead = 0;
+    if (status != SPECRT_STATUS_OK) s->n_ahead = s->n_led = 0;
     return status;
 }
 
@@ -325,11 +336,42 @@ static specrt_status specrt__session_route_level(specrt_cuda_session *s, int32_t
                 specrt__session_route_clusters(s, i, level, draft_hidden, draft_input, stream));
     }
     SPECRT__TRY(specrt__side_join(&s->side, stream));
-    for (int32_t i = 0; i < p->n_routed; i++) {
+    for (int32_t i = specrt__session_leads(s) && s->n_led > level; i < p->n_routed; i++) {
         SPECRT__TRY(specrt__session_route_tokens(s, i, level, draft_hidden, stream));
-        SPECRT__TRY(specrt__session_claim(s, i, level, stream));
+        if (!specrt__device_names(&p->routed[i]))
+            SPECRT__TRY(specrt__session_claim(s, i, level, stream));
     }
     return SPECRT_STATUS_OK;
+}
+
+/* The successors of the level to come, beside the drafter's pass. */
+static specrt_status specrt__session_lead(specrt_cuda_session *s, int32_t level, void *stream) {
+    if (!specrt__session_leads(s) || level >= s->tree.num_steps) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt__side_fork(&s->side, stream));
+    specrt_status status = specrt__session_route_tokens(s, 0, level, NULL, s->side.stream);
+    SPECRT__TRY(specrt__side_end(&s->side));
+    if (status == SPECRT_STATUS_OK) s->n_led = level + 1;
+    return status;
+}
+
+/* What keeps products from reading 16 bytes at a time; NULL: nothing does. */
+static const char *specrt__session_narrow(const specrt_cuda_session *s, const void *hidden) {
+    size_t bytes = (size_t)s->layout.n_cols * (s->hidden == SPECRT_DTYPE_F32 ? 4 : 2);
+    if ((uintptr_t)hidden % 16 != 0) return "draft_hidden aligned to 16 bytes";
+    if (bytes % 16 != 0) return "states of a multiple of 16 bytes";
+    if (s->narrow) return "rows aligned to 16 bytes, of q8_0 copied by the policy";
+    return NULL;
+}
+
+/* Tells the application of it, once. */
+static void specrt__session_tell_narrow(specrt_cuda_session *s, const void *hidden) {
+    const specrt_env *env = &s->policy->policy->env;
+    const char *expected = s->told || !env->log ? NULL : specrt__session_narrow(s, hidden);
+    char line[128];
+    if (!expected) return;
+    s->told = true;
+    snprintf(line, sizeof line, "expand: products are slow: expected %s, found others", expected);
+    env->log(env->user, SPECRT_LOG_INFO, "cuda", line);
 }
 
 static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
@@ -338,15 +380,18 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
     specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
     const specrt__cuda_segment *segments = s->segments[level];
     int32_t k = s->tree.topk;
+    if (level == 0) beam.max_n = 1; /* the root, in the first of k rows */
     specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
-    SPECRT__TRY(specrt__cuda_logits(&s->layout, segments, &beam, draft_hidden, s->hidden, s->logits,
-                                    stream));
+    SPECRT__TRY(specrt__head_logits(&s->layout, segments, &beam, draft_hidden, s->hidden,
+                                    level == 0 ? k : 1, s->logits, stream));
     if (s->distributions.n_steps == 0) {
         SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
                                                 s->logprobs, s->scratch, &r, &grid));
-        return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams, stream);
+        r.row_step = k;
+        return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams,
+                                 level + 1 < s->tree.num_steps ? NULL : s->batch.drafts, stream);
     }
     SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
                                      s->batch.samplings, &s->distributions, s->ids, s->logprobs,
@@ -363,10 +408,18 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
                                      "draft_hidden", stream, &call));
     SPECRT__TRY(specrt__session_check_halves(s, call.captured));
     SPECRT__TRY(specrt__order_check_level(&call, s->tree.num_steps));
+    specrt__session_tell_narrow(s, draft_hidden);
     SPECRT__TRY(specrt__session_expand(s, call.cycle->level, draft_hidden, draft_input, stream));
     call.cycle->level++;
     specrt__order_call_end(&call);
-    return SPECRT_STATUS_OK;
+    return specrt__session_lead(s, call.cycle->level, stream);
+}
+
+/* Whether the last expand() has written the drafts, for all that is known. */
+static bool specrt__session_has_drafts(const specrt_cuda_session *s,
+                                       const specrt__order_call *call) {
+    return s->distributions.n_steps == 0 && (call->checks || call->captured) &&
+           call->cycle->stage == SPECRT__ORDER_DRAFT && call->cycle->level == s->tree.num_steps;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s, void *stream) {
@@ -374,7 +427,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_call(s, "finish", SPECRT__ORDER_CYCLES, true, NULL, stream, &call));
     SPECRT__TRY(specrt__order_check_stage(&call, SPECRT__ORDER_DRAFT));
     SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
-    SPECRT__TRY(specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream));
+    if (!specrt__session_has_drafts(s, &call))
+        SPECRT__TRY(specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream));
     specrt__order_end_stage(&call, SPECRT__ORDER_DRAFTED);
     return SPECRT_STATUS_OK;
 }

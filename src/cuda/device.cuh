@@ -137,6 +137,11 @@ typedef struct specrt__device_source {
     specrt__cuda_sketch sketch;
 } specrt__device_source;
 
+/* Whether a source names only tokens that nobody has, and notes them itself. */
+static bool specrt__device_names(const specrt__device_source *r) {
+    return r->kind == SPECRT__DEVICE_SUCCESSORS || r->kind == SPECRT__DEVICE_SKETCH;
+}
+
 struct specrt_cuda_policy {
     const specrt_policy *policy;
     int device; /* that was current when it was made, and has all of it */

@@ -181,11 +181,11 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS, 2)
     __shared__ uint4 places[kPlaces];
     __shared__ uint32_t scales[kDtype == SPECRT_DTYPE_Q8_0 ? kPlaces : 1];
     float(*shared)[kRows][8 * kTiles] = (float(*)[kRows][8 * kTiles])(void *)places;
-    int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b);
+    int32_t b = specrt__head_set(p), n = specrt__head_count(p, b);
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     specrt__cuda_segment s = specrt__head_segment(p);
     int32_t n_rows = specrt__head_rows(s), n_block = kRows * SPECRT__HEAD_TILE_WARPS / n_splits;
-    int32_t first = (int32_t)blockIdx.x * n_block;
+    int32_t first = specrt__head_part(p) * n_block;
     if (specrt__head_type(p.layout.dtypes[blockIdx.y]) != kDtype || n <= 0 || first >= n_rows)
         return;
     float sums[kGroups * kTiles][4];
@@ -239,17 +239,33 @@ static int32_t specrt__head_most(const specrt__cuda_layout *layout, specrt_dtype
     return most;
 }
 
+/* n_blocks for the rows of each segment and set of states. Groups of all sequences' states are the fastest
+ * dimension, so that rows are still in a cache when the next group reads them. */
+static dim3 specrt__head_grid(const specrt__head_product &p, unsigned n_blocks, int32_t n_batch) {
+    unsigned n_segments = (unsigned)p.layout.n_segments;
+    return p.n_groups ? dim3(n_blocks * (unsigned)p.n_groups, n_segments, 1)
+                      : dim3(n_blocks, n_segments, (unsigned)n_batch);
+}
+
+/* Warps that share a row's columns: as few as leave four blocks to a multiprocessor. The fewer they are, the
+ * more warps of a block read the same part of the states; with fewer blocks many would stand idle.
+ *   rows : of a block whose warps share none */
+static int32_t specrt__head_splits(int32_t n_rows, int32_t rows, int32_t n_batch) {
+    int32_t n_splits = 1;
+    uint64_t enough = 4 * (uint64_t)specrt__launch_multiprocessors();
+    while (n_splits < SPECRT__HEAD_TILE_WARPS &&
+           specrt__launch_blocks(n_rows, rows / n_splits) * (uint64_t)n_batch < enough)
+        n_splits *= 2;
+    return n_splits;
+}
+
 template <specrt_dtype kDtype, int kTiles, bool kExact>
 static specrt_status specrt__head_launch_tile(const specrt__head_product &p, int32_t n_batch,
                                               void *stream) {
-    /* With fewer than four blocks a multiprocessor more warps share a row, or many would stand idle. */
-    int32_t most = specrt__head_most(&p.layout, kDtype), n_splits = 4;
     int32_t rows = 16 * specrt__head_tile<kTiles, kExact>::kGroups * SPECRT__HEAD_TILE_WARPS;
-    if (specrt__launch_blocks(most, rows / n_splits) * (unsigned)n_batch <
-        4 * (unsigned)specrt__launch_multiprocessors())
-        n_splits = SPECRT__HEAD_TILE_WARPS;
-    dim3 grid(specrt__launch_blocks(most, rows / n_splits), (unsigned)p.layout.n_segments,
-              (unsigned)n_batch);
+    int32_t most = specrt__head_most(&p.layout, kDtype);
+    int32_t n_splits = specrt__head_splits(most, rows, n_batch);
+    dim3 grid = specrt__head_grid(p, specrt__launch_blocks(most, rows / n_splits), n_batch);
     return SPECRT__LAUNCH((specrt__head_tiles<kDtype, kTiles, kExact>), grid,
                           32 * SPECRT__HEAD_TILE_WARPS, 0, stream, p, n_splits);
 }
@@ -274,8 +290,8 @@ template <int kStates>
 static specrt_status specrt__head_launch_f32(const specrt__head_product &p, int32_t n_batch,
                                              void *stream) {
     const int32_t per_block = SPECRT__HEAD_F32_WARPS * specrt__head_f32_part<kStates>::kRows;
-    dim3 grid(specrt__launch_blocks(specrt__head_most(&p.layout, SPECRT_DTYPE_F32), per_block),
-              (unsigned)p.layout.n_segments, (unsigned)n_batch);
+    int32_t most = specrt__head_most(&p.layout, SPECRT_DTYPE_F32);
+    dim3 grid = specrt__head_grid(p, specrt__launch_blocks(most, per_block), n_batch);
     return SPECRT__LAUNCH((specrt__head_f32<kStates>), grid, 32 * SPECRT__HEAD_F32_WARPS, 0, stream,
                           p);
 }
@@ -315,8 +331,8 @@ static specrt_status specrt__head_run_batch(specrt__head_product p, int32_t n_ba
     joined.n_each = p.max_n;
     joined.max_n = SPECRT__CUDA_MAX_STATES;
     if (joined.max_n > joined.n_states) joined.max_n = joined.n_states;
-    int32_t n_joined = (int32_t)specrt__launch_blocks(joined.n_states, joined.max_n);
-    SPECRT__TRY(specrt__head_run_all(joined, n_joined, stream));
+    joined.n_groups = (int32_t)specrt__launch_blocks(joined.n_states, joined.max_n);
+    SPECRT__TRY(specrt__head_run_all(joined, joined.n_groups, stream));
     return specrt__head_run_all(p, n_batch, stream);
 }
 
@@ -361,11 +377,13 @@ static specrt__head_product specrt__head_of_rows(const uint16_t *rows, int32_t n
     return p;
 }
 
-SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layout,
-                                                 const specrt__cuda_segment *segments,
-                                                 const specrt__cuda_batch *batch,
-                                                 const void *hidden, specrt_dtype dtype,
-                                                 float *logits, void *stream) {
+/* specrt__cuda_logits() of states that are `step` rows of hidden apart: of the first of each sequence, where
+ * max_n is 1. */
+static specrt_status specrt__head_logits(const specrt__cuda_layout *layout,
+                                         const specrt__cuda_segment *segments,
+                                         const specrt__cuda_batch *batch, const void *hidden,
+                                         specrt_dtype dtype, int32_t step, float *logits,
+                                         void *stream) {
     specrt__head_product p;
     SPECRT__CLEAR(&p, 1);
     p.n_columns = specrt__head_lay_out(layout, p.starts);
@@ -379,7 +397,16 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
     p.layout = *layout;
     p.logits = logits;
     specrt__head_take_states(&p, batch, hidden, dtype);
+    p.step = step;
     return specrt__head_run_batch(p, batch->n_batch, stream);
+}
+
+SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layout,
+                                                 const specrt__cuda_segment *segments,
+                                                 const specrt__cuda_batch *batch,
+                                                 const void *hidden, specrt_dtype dtype,
+                                                 float *logits, void *stream) {
+    return specrt__head_logits(layout, segments, batch, hidden, dtype, 1, logits, stream);
 }
 
 #endif

@@ -161,6 +161,8 @@ typedef struct specrt__head_product {
     int32_t first;    /* the state to begin with */
     int32_t n_states; /* of all sequences, in groups of max_n; 0: each sequence's own */
     int32_t n_each;   /* of them a sequence's, whose masks hold for its states */
+    int32_t n_groups; /* of these states, whose blocks with the same rows come one after another */
+    int32_t step;     /* rows of hidden from state to state; 0: 1 */
     float *logits;    /* [n_batch, max_n, n_columns] */
     int32_t row_step; /* rows of logits from sequence to sequence; 0: max_n */
     int activation;   /* of a router's layer */
@@ -175,10 +177,19 @@ static __device__ int32_t specrt__head_count(const specrt__head_product &p, int3
     return n < p.max_n ? n : p.max_n;
 }
 
-/* The segment of this block: y of sequence z. */
+/* What this block has: rows, a part of those of a segment; and states, a sequence's or a group of all. */
+static __device__ int32_t specrt__head_part(const specrt__head_product &p) {
+    return (int32_t)(p.n_groups ? blockIdx.x / (unsigned)p.n_groups : blockIdx.x);
+}
+
+static __device__ int32_t specrt__head_set(const specrt__head_product &p) {
+    return (int32_t)(p.n_groups ? blockIdx.x % (unsigned)p.n_groups : blockIdx.z);
+}
+
+/* The segment of this block: y of its sequence. */
 static __device__ specrt__cuda_segment specrt__head_segment(const specrt__head_product &p) {
     if (!p.segments) return p.own;
-    int32_t sequence = p.n_states ? 0 : (int32_t)blockIdx.z;
+    int32_t sequence = p.n_states ? 0 : specrt__head_set(p);
     return p.segments[sequence * p.layout.n_segments + (int32_t)blockIdx.y];
 }
 
@@ -202,7 +213,7 @@ static __device__ int32_t specrt__head_whole(const specrt__head_product &p,
 /* The states of this block's sequence, from the product's first on: in registers, whatever is written. */
 typedef struct specrt__head_states {
     const char *first;
-    int32_t n, bytes; /* that count, at least 1; of each */
+    int32_t n, bytes; /* that count, at least 1; from each to the next */
     int32_t n_cols;
     specrt_dtype dtype;
 } specrt__head_states;
@@ -210,8 +221,8 @@ typedef struct specrt__head_states {
 static __device__ specrt__head_states specrt__head_states_of(const specrt__head_product &p,
                                                              int32_t n) {
     int32_t n_cols = (int32_t)p.layout.n_cols,
-            bytes = n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2);
-    size_t at = (size_t)blockIdx.z * (size_t)p.max_n + (size_t)p.first;
+            bytes = n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2) * (p.step ? p.step : 1);
+    size_t at = (size_t)specrt__head_set(p) * (size_t)p.max_n + (size_t)p.first;
     return {(const char *)p.hidden + at * (size_t)bytes, n, bytes, n_cols, p.dtype};
 }
 
@@ -246,7 +257,8 @@ static __device__ bool specrt__head_masked(const specrt__head_product &p,
 static __device__ void specrt__head_put(const specrt__head_product &p,
                                         const specrt__cuda_segment &s, int32_t row, int32_t state,
                                         float logit) {
-    size_t at = (size_t)blockIdx.z * (size_t)(p.row_step ? p.row_step : p.max_n) + (size_t)state;
+    size_t at = (size_t)specrt__head_set(p) * (size_t)(p.row_step ? p.row_step : p.max_n);
+    at += (size_t)state;
     if (specrt__head_masked(p, s, row, at) || (s.scored_by && !(s.scored_by[row] >> state & 1)))
         logit = -INFINITY;
     else if (s.bias)
@@ -395,17 +407,18 @@ static __device__ void specrt__head_f32_put(const specrt__head_product &p,
 /* Block (i, s, b): logits[b, first : first + kStates, rows] = hidden[b, first : first + kStates, :] @
  * rows[:, :]^T for kRows rows of segment s a warp; lane l sums columns 8 l to 8 l + 7 of every 256, then
  * lanes in pairs.
- *   grid (rows / (warps * kRows), n_segments, n_batch), block 32 * SPECRT__HEAD_F32_WARPS
+ *   grid (rows / (warps * kRows), n_segments, n_batch), or specrt__head_grid() with groups; block 32 *
+ *   SPECRT__HEAD_F32_WARPS
  *   CPU twin: specrt_shortlist_logits() */
 template <int kStates>
 static __global__ void __launch_bounds__(32 * SPECRT__HEAD_F32_WARPS)
     specrt__head_f32(specrt__head_product p) {
     const int kRows = specrt__head_f32_part<kStates>::kRows;
     __shared__ uint4 places[SPECRT__HEAD_LOADS * 32 * SPECRT__HEAD_F32_WARPS];
-    int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b) - p.first;
+    int32_t b = specrt__head_set(p), n = specrt__head_count(p, b) - p.first;
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     specrt__cuda_segment s = specrt__head_segment(p);
-    int32_t row = ((int32_t)blockIdx.x * SPECRT__HEAD_F32_WARPS + warp) * kRows;
+    int32_t row = (specrt__head_part(p) * SPECRT__HEAD_F32_WARPS + warp) * kRows;
     int32_t n_rows = specrt__head_rows(s);
     if (p.layout.dtypes[blockIdx.y] != SPECRT_DTYPE_F32 || n <= 0 || row >= n_rows) return;
     const specrt__head_states x = specrt__head_states_of(p, n);

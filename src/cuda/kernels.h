@@ -444,11 +444,21 @@ SPECRT__KERNEL specrt_status specrt__cuda_route(const specrt__cuda_router *route
                                                 void *scratch, const specrt__cuda_choice *choice,
                                                 void *stream);
 
-/* Tokens that a source need not name at a level: members, and what an earlier source brought. */
+/* Routed rows of a level. */
+typedef struct specrt__cuda_tally {
+    int32_t n;                /* rows of the pass */
+    int32_t n_rows, n_shared; /* rows, and of these such as all of the pass score */
+    int32_t n_scored;         /* products of the others */
+} specrt__cuda_tally;
+
+/* Tokens that a source need not name at a level: members, and what an earlier source brought. What it names
+ * itself is noted for later ones. */
 typedef struct specrt__cuda_taken {
     const specrt_cuda_state *states; /* DEVICE [n_batch]; NULL: no members */
     const uint32_t *levels;          /* DEVICE [n_batch, n_ids] bit `level`: brought; NULL: none */
     int32_t level;
+    uint32_t *named; /* DEVICE [n_batch, n_ids] gets bit `level`; NULL: nothing is noted */
+    specrt__cuda_tally *tallies; /* DEVICE [n_batch, SPECRT_TREE_MAX_STEPS], with `named` */
 } specrt__cuda_taken;
 
 /* specrt_cograph on the device; all pointers are DEVICE memory. */

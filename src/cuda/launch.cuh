@@ -97,6 +97,13 @@ static int32_t specrt__launch_multiprocessors(void) {
     return n;
 }
 
+/* Blocks for each of n_batch sequences with up to n things to do in turn: in all as many as run at once. */
+static unsigned specrt__launch_share(int32_t n, int32_t n_batch) {
+    int32_t most = 8 * specrt__launch_multiprocessors() / n_batch;
+    if (most < 1) most = 1;
+    return (unsigned)(n < most ? n : most);
+}
+
 /* --- a block of memory as arrays --- */
 
 /* Where the next array begins in a block; with base NULL only that is counted. */

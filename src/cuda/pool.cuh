@@ -23,6 +23,24 @@ static __device__ bool specrt__pool_valid(const specrt_cuda_state *s, int32_t id
     return id >= 0 && id < s->params.n_ids && !(s->wants[id] & SPECRT__CUDA_INVALID);
 }
 
+/* A token that a source names for sequence b is its level's from here on. Twin: specrt__source_route */
+static __device__ void specrt__pool_name(const specrt__cuda_taken &taken, int32_t b, int32_t n_ids,
+                                         int32_t id) {
+    if (taken.named) atomicOr(&taken.named[(int64_t)b * n_ids + id], 1u << taken.level);
+}
+
+/* A source has named n_rows tokens for a pass of n rows. The first source of a level begins its sums, so that
+ * it may come again. A thread calls. */
+static __device__ void specrt__pool_tally(const specrt__cuda_taken &taken, int32_t b, int32_t n,
+                                          int32_t n_rows) {
+    if (!taken.named) return;
+    specrt__cuda_tally *tally = &taken.tallies[(int64_t)b * SPECRT_TREE_MAX_STEPS + taken.level];
+    if (!taken.levels) SPECRT__CLEAR(tally, 1);
+    tally->n = n;
+    tally->n_rows += n_rows;
+    tally->n_shared += n_rows;
+}
+
 /* The state of this block, in shared memory; the batch's tokens too. */
 static __device__ specrt_cuda_state *specrt__pool_open(const specrt_cuda_state *from) {
     __shared__ specrt_cuda_state s;

@@ -16,6 +16,7 @@
 #include "cuda/batch.cuh"
 #include "cuda/shared.cuh"
 #include "cuda/device.cuh"
+#include "cuda/load.cuh"
 #include "cuda/side.cuh"
 #include "cuda/order.cuh"
 #include "cuda/session_make.cuh"
@@ -82,6 +83,15 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *s) {
 
 /* --- from create to close --- */
 
+/* Whether rows are read in the head: where that is asked for, or a level would read no fewer copies of them
+ * than the head has. */
+static bool specrt__session_stocks(const specrt_cuda_session *s,
+                                   const specrt_cuda_session_params *params) {
+    int64_t n_copies = (int64_t)s->batch.n * s->capacity;
+    if (s->capacity == 0 || params->stock == 2) return false;
+    return params->stock || (s->batch.n > 1 && n_copies >= s->policy->head.n_rows);
+}
+
 static specrt_status specrt__session_check_params(specrt_cuda_session *s,
                                                   const specrt_cuda_session_params *params,
                                                   specrt_error *err) {
@@ -120,7 +130,7 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     if (window && window->kpre > s->k_best) s->k_best = window->kpre;
     if (specrt__device_retrieval(policy)) s->k_best = SPECRT__RETRIEVE_TOP;
     s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
-    if (s->capacity > 0 && params->stock) s->layout.n_segments++;
+    s->layout.n_segments += specrt__session_stocks(s, params);
     for (int32_t i = 0; i < s->policy->n_routed; i++) {
         const specrt__device_source *r = &s->policy->routed[i];
         s->layout.n_segments += 1 + (r->always.max_rows > 0);
@@ -148,6 +158,7 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
                                                 const specrt_cuda_session_params *params,
                                                 specrt_error *err) {
     SPECRT__TRY(specrt__session_check_params(s, params, err));
+    SPECRT__TRY(specrt__load_all(err));
     SPECRT__TRY(specrt__side_open(&s->side, err));
     if (specrt__session_foresees_any(s)) SPECRT__TRY(specrt__side_open(&s->ahead, err));
     SPECRT__TRY(specrt__session_make_retrieval(s, err));
@@ -157,8 +168,8 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_make_verifier(s, s->tree.num_draft_tokens, &params->sampling,
                                               &s->verifier, err));
     SPECRT__TRY(specrt__session_make_verifier(s, 1, &params->sampling, &s->drawer, err));
-    SPECRT__TRY(params->stock && s->capacity > 0 ? specrt__session_make_shared(s, err)
-                                                 : specrt__session_make_packings(s, err));
+    SPECRT__TRY(specrt__session_stocks(s, params) ? specrt__session_make_shared(s, err)
+                                                  : specrt__session_make_packings(s, err));
     SPECRT__TRY(specrt__session_make_routes(s, err));
     SPECRT__TRY(specrt__session_make_segments(s, err));
     SPECRT__TRY(specrt__session_make_distributions(s, params, err));
@@ -181,7 +192,7 @@ static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t f
 
 /* The stream goes on when both sides are done, and no level is routed ahead. */
 static specrt_status specrt__session_join(specrt_cuda_session *s, void *stream) {
-    s->n_ahead = 0;
+    s->n_ahead = s->n_led = 0;
     SPECRT__TRY(specrt__side_join(&s->ahead, stream));
     return specrt__side_join(&s->side, stream);
 }

@@ -24,9 +24,10 @@ enum { SPECRT__SESSION_THREADS = 128 };
 
 /* What a routed source chooses, DEVICE. */
 typedef struct specrt__session_route {
-    specrt__cuda_choice choice;     /* max_rows is the bound */
-    int32_t *level_rows;            /* LEVELS, of which all is known: [SPECRT_TREE_MAX_STEPS] */
-    uint32_t *masks, *always_masks; /* [n_batch, words of bound], [n_batch, words of always] */
+    specrt__cuda_choice choice; /* max_rows is the bound */
+    int32_t *level_rows;        /* LEVELS, of which all is known: [SPECRT_TREE_MAX_STEPS] */
+    uint32_t *masks,
+        *always_masks; /* [n_batch, words of bound], [n_batch, words of always]; or NULL */
     void *scratch;
 } specrt__session_route;
 
@@ -54,17 +55,20 @@ struct specrt_cuda_session {
     specrt__cuda_layout layout;
     specrt__cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
     int32_t n_columns;
+    bool narrow, told; /* products read rows a number at a time; the application knows */
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
-    float *logits;     /* DEVICE [n_batch, topk, n_columns] */
-    int32_t *ids;      /* DEVICE [n_batch, topk, topk] */
-    float *logprobs;   /* DEVICE likewise */
-    int32_t *best;     /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
-    int32_t *count;    /* DEVICE [1] prompt tokens of a launch */
-    void *scratch;     /* DEVICE, of top-k */
-    specrt__side side; /* packing and learning, from observe() to the first product */
+    float *logits;   /* DEVICE [n_batch, topk, n_columns] */
+    int32_t *ids;    /* DEVICE [n_batch, topk, topk] */
+    float *logprobs; /* DEVICE likewise */
+    int32_t *best;   /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
+    int32_t *count;  /* DEVICE [1] prompt tokens of a launch */
+    void *scratch;   /* DEVICE, of top-k */
+    /* Learning, packing and the successors of a level, from observe() or expand() to the next product. */
+    specrt__side side;
     /* Routes that follow from what a pass is fed, from route_ahead() to its product; not open: none do. */
     specrt__side ahead;
     int32_t n_ahead; /* levels up to the last that was routed so; 0: none of this cycle */
+    int32_t n_led;   /* levels up to the last whose successors were found beside a pass; likewise */
     /* Retrieval; rings NULL: none. */
     specrt__ring_view ring;
     specrt__ring_records *rings;   /* [n_batch] as the host sees them */
@@ -343,7 +347,7 @@ static int32_t specrt__session_list_routed(const specrt_cuda_session *s, int32_t
     }
     out[n] = r->rows;
     out[n].max_rows = r->bound;
-    out[n].masked = route->masks + i * specrt__session_words(r->bound);
+    if (route->masks) out[n].masked = route->masks + i * specrt__session_words(r->bound);
     if (r->kind == SPECRT__DEVICE_LEVELS) {
         out[n].n_rows = route->level_rows + level;
         return n + 1;
@@ -400,7 +404,9 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
     s->layout.shared[0] = n_fixed > 0;
     if (s->shared.max_rows > 0) s->layout.shared[n_fixed] = 1;
     for (size_t i = 0; i < n_segments && status == SPECRT_STATUS_OK; i++) {
+        size_t at = (uintptr_t)host[i].rows | host[i].row_stride;
         s->layout.dtypes[i] = specrt__device_type(s->policy, host[i].rows);
+        s->narrow = s->narrow || at % 16 != 0 || s->layout.dtypes[i] == SPECRT_DTYPE_Q8_0;
         s->layout.max_rows[i] = host[i].max_rows;
         s->n_columns += host[i].max_rows;
     }
@@ -437,7 +443,9 @@ static specrt_status specrt__session_make_route(specrt_cuda_session *s,
     specrt__cuda_choice *c = &route->choice;
     size_t n = (size_t)s->batch.n, bound = n * (size_t)r->bound;
     c->max_rows = r->bound;
-    SPECRT__TRY(specrt__device_clear(m, n * specrt__session_words(r->bound), &route->masks, err));
+    if (!specrt__device_names(r))
+        SPECRT__TRY(
+            specrt__device_clear(m, n * specrt__session_words(r->bound), &route->masks, err));
     SPECRT__TRY(specrt__device_clear(m, n * specrt__session_words(r->always.max_rows),
                                      &route->always_masks, err));
     if (r->kind == SPECRT__DEVICE_LEVELS) return specrt__session_make_levels(s, r, route, err);

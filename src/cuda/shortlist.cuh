@@ -10,14 +10,11 @@
 #include "cuda/head_rows.cuh"
 #include "cuda/head.cuh"
 
-enum {
-    SPECRT__SHORTLIST_PACK_THREADS = 128,
-    SPECRT__SHORTLIST_PACK_BLOCKS = 1024 /* of a sequence: mostly few rows are new, others idle */
-};
+enum { SPECRT__SHORTLIST_PACK_THREADS = 128 };
 
 /* Block (i, b): rows[slot, :] = head[row_of[ids[slot]], :] where slot = slots[i], the i-th place to fill of
  * sequence b, and its bias; then the next as many places further as there are blocks.
- *   grid (max_n at most, n_batch), block SPECRT__SHORTLIST_PACK_THREADS
+ *   grid (any, n_batch), block SPECRT__SHORTLIST_PACK_THREADS
  *   Unit : 16, 4 or 2 bytes; divides addresses, strides and row_bytes
  *   CPU twin: specrt__pool_pack() */
 template <typename Unit>
@@ -75,8 +72,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_pack(const specrt__cuda_head *head,
     if (bytes == 0) return SPECRT_STATUS_UNSUPPORTED;
     if (head->row_stride < bytes || row_stride < bytes) return SPECRT_STATUS_BAD_ARG;
     uint64_t all = (uintptr_t)head->rows | head->row_stride | row_stride | bytes;
-    int32_t n_blocks = specrt__block_size(SPECRT__SHORTLIST_PACK_BLOCKS);
-    dim3 grid((unsigned)(max_n < n_blocks ? max_n : n_blocks), (unsigned)n_batch);
+    dim3 grid(specrt__launch_share(max_n, n_batch), (unsigned)n_batch); /* mostly few are new */
     dim3 block(SPECRT__SHORTLIST_PACK_THREADS);
     if (all % sizeof(uint16_t) != 0) return SPECRT_STATUS_BAD_ARG;
     if (head->dtype == SPECRT_DTYPE_Q8_0)

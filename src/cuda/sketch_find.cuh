@@ -9,6 +9,7 @@
 #include "cuda/launch.cuh"
 #include "cuda/block.cuh"
 #include "cuda/shortlist.cuh"
+#include "cuda/pool.cuh"
 #include "cuda/scan.cuh"
 
 enum {
@@ -304,9 +305,11 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
     return n_out <= SPECRT__SKETCH_SOME ? n_out : n * size;
 }
 
-/* The best of n keys as rows of sequence b, in order. */
-static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s, int32_t b,
-                                           const uint64_t *keys, int32_t n,
+/* The best of n keys as rows of sequence b, in order.
+ *   n_states : that the sequence has */
+static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s,
+                                           const specrt__cuda_taken &taken, int32_t b,
+                                           int32_t n_states, const uint64_t *keys, int32_t n,
                                            const specrt__cuda_choice &choice) {
     uint64_t least = specrt__shortlist_least(keys, n, s.size);
     int32_t *ids = choice.ids + (int64_t)b * s.size, n_out = 0, before;
@@ -318,10 +321,13 @@ static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s, int32_t
         if (take && at < s.size) {
             ids[at] = specrt__shortlist_key_id(keys[i]);
             places[at] = s.row_of ? s.row_of[ids[at]] : ids[at];
+            specrt__pool_name(taken, b, s.n_ids, ids[at]);
         }
         n_out += n_taken;
     }
-    if (threadIdx.x == 0) choice.n_rows[b] = n_out < s.size ? n_out : s.size;
+    if (threadIdx.x > 0) return;
+    choice.n_rows[b] = n_out < s.size ? n_out : s.size;
+    specrt__pool_tally(taken, b, n_states, choice.n_rows[b]);
 }
 
 /* Block (i, h, b): part i of what state h of the sequence finds; a state's last block joins these, a
@@ -353,7 +359,7 @@ static __global__ void __launch_bounds__(SPECRT__SKETCH_NAMING, 2)
         if (!specrt__block_last(&level.tickets[b], n)) return;
         n_found = specrt__sketch_join(all, n, size, weights, finders, some, &keys);
     }
-    specrt__sketch_list(s, b, keys, n_found, choice);
+    specrt__sketch_list(s, level.scan.taken, b, n, keys, n_found, choice);
 }
 
 #endif

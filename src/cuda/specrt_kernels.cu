@@ -11,8 +11,9 @@
  *     device code      launch block | head active pool window cluster successor scan sketch tree verify, as
  *                      on the CPU | ring batch shared: retrieval's records, and what a session does with each
  *                      sequence
- *     host glue        device: what a policy shares | side: the other streams | order: of a batch's calls |
- *                      session: what a batch allocates | cycle: its calls
+ *     host glue        device: what a policy shares | load: kernels, before a capture | side: the other
+ *                      streams | order: of a batch's calls | session: what a batch allocates | cycle: its
+ *                      calls
  *
  * Kernels:
  *     specrt__shortlist_pack_rows, _split_

@@ -134,8 +134,11 @@ specrt__successor_kernel(specrt__cuda_cograph graph, int32_t max_n, const int32_
         int32_t id = specrt__shortlist_key_id(s.best[out + i]);
         c.ids[out + i] = id;
         c.places[out + i] = row_of ? row_of[id] : id;
+        specrt__pool_name(taken, (int32_t)blockIdx.x, state->params.n_ids, id);
     }
-    if (specrt__block_thread() == 0) c.n_rows[blockIdx.x] = n_found;
+    if (specrt__block_thread() > 0) return;
+    c.n_rows[blockIdx.x] = n_found;
+    specrt__pool_tally(taken, (int32_t)blockIdx.x, n, n_found);
 }
 
 /* --- launches --- */

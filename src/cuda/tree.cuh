@@ -111,15 +111,6 @@ static __global__ void specrt__tree_expand_kernel(specrt__cuda_tree *trees, cons
     specrt__tree_grow(&trees[b], ids + at, logprobs + at, topk, &beams[b]);
 }
 
-/* As specrt__shortlist_rank_kernel, of topk rows; the last block of a sequence goes on with its tree. */
-static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
-    specrt__tree_rank_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
-                             specrt_cuda_beam *beams) {
-    int64_t b = blockIdx.z, at = b * r.k * r.k;
-    if (specrt__shortlist_rank(r))
-        specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, &beams[b]);
-}
-
 /* The node of a candidate among chosen [n], which ascends; 0 for the root's -1. */
 static __device__ int32_t specrt__tree_node(const int32_t *chosen, int32_t n, int32_t candidate) {
     int32_t node = n;
@@ -144,13 +135,9 @@ static __device__ void specrt__tree_write(const specrt__cuda_tree *t, const int3
     draft->positions[i] = t->position - 1 + depth;
 }
 
-/* Block b: the nodes of sequence b, parents first, levels together.
- *   grid (n_batch), block SPECRT__TREE_THREADS.  Twin: specrt_tree_finish */
-static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees,
-                                                  specrt_cuda_draft *drafts) {
+/* The nodes of a tree, parents first, levels together. A block calls. Twin: specrt_tree_finish */
+static __device__ void specrt__tree_choose(const specrt__cuda_tree *t, specrt_cuda_draft *draft) {
     __shared__ int32_t best[SPECRT_TREE_MAX_NODES], chosen[SPECRT_TREE_MAX_NODES];
-    const specrt__cuda_tree *t = &trees[blockIdx.x];
-    specrt_cuda_draft *draft = &drafts[blockIdx.x];
     bool begun = t->level > 0 || t->n_beam > 0;
     int32_t n = specrt__tree_best(t, 0, t->params.num_draft_tokens - 1, best);
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
@@ -162,6 +149,25 @@ static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees
     for (int32_t i = specrt__block_thread(); i <= n && begun; i += specrt__block_threads())
         specrt__tree_write(t, chosen, i, draft);
     if (specrt__block_thread() == 0) draft->n = begun ? n + 1 : 0;
+}
+
+/* Block b: those of sequence b.  grid (n_batch), block SPECRT__TREE_THREADS */
+static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees,
+                                                  specrt_cuda_draft *drafts) {
+    specrt__tree_choose(&trees[blockIdx.x], &drafts[blockIdx.x]);
+}
+
+/* As specrt__shortlist_rank_kernel, of topk rows; the last block of a sequence goes on with its tree.
+ *   drafts : after the last level the nodes are chosen, too; NULL: more levels come */
+static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
+    specrt__tree_rank_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
+                             specrt_cuda_beam *beams, specrt_cuda_draft *drafts) {
+    int64_t b = blockIdx.z, at = b * r.k * r.k;
+    if (!specrt__shortlist_rank(r)) return;
+    specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, &beams[b]);
+    if (!drafts) return;
+    __syncthreads(); /* the tree has no beam */
+    specrt__tree_choose(&trees[b], &drafts[b]);
 }
 
 /* --- launches --- */
@@ -215,12 +221,13 @@ SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t t
 }
 
 /* specrt__cuda_topk() of topk rows for each beam, then specrt__cuda_tree_expand(), in one launch.
- *   r, grid : the ranking, as specrt__shortlist_shortlist() prepares it */
+ *   r, grid : the ranking, as specrt__shortlist_shortlist() prepares it
+ *   drafts  : as specrt__cuda_tree_finish() writes them; NULL: not after this level */
 static specrt_status specrt__tree_rank(const specrt__shortlist_ranks *r, dim3 grid,
                                        specrt__cuda_tree *trees, specrt_cuda_beam *beams,
-                                       void *stream) {
+                                       specrt_cuda_draft *drafts, void *stream) {
     return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0, stream,
-                          *r, trees, beams);
+                          *r, trees, beams, drafts);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_tree_finish(int32_t n_batch,

@@ -284,11 +284,12 @@ static inline void device_observe(device *d) {
                                          d->stream));
 }
 
-/* A cycle as a graph, which begins with what is learnt from the one before. */
+/* A cycle as a graph, which begins with what is learnt from the one before. No call of any thread may do
+ * meanwhile what a capture forbids, as with PyTorch's graphs. */
 static inline cudaGraphExec_t device_capture(device *d) {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
-    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeGlobal);
     device_observe(d);
     device_cycle(d);
     REQUIRE(cudaStreamEndCapture(d->stream, &graph) == cudaSuccess);
@@ -434,6 +435,7 @@ typedef struct setting {
     bool halves;      /* graphs are begun that do not hold all they must */
     bool ahead;       /* levels are routed beside the drafter's pass */
     bool shared;      /* rows stay in the head, and those of several are read once */
+    bool chooses;     /* whether they do is the session's choice */
     bool neglects;    /* nobody works off what retrieval is told */
 } setting;
 
@@ -578,7 +580,9 @@ static inline void open_device(device *d, const shared_policy *p, const setting 
                                          .n_logits = V,
                                          .draft = how->draft,
                                          .draft_temperature = how->draft_temperature,
-                                         .stock = how->shared};
+                                         .stock = how->chooses  ? 0
+                                                  : how->shared ? 1
+                                                                : 2};
     device_open(d, p->device, &wanted);
     d->ahead = how->ahead;
 }

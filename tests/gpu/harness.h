@@ -18,7 +18,7 @@
 #include <vector>
 
 #undef __shared__
-#if defined(__SANITIZE_THREAD__)
+#if defined(HARNESS_CORES)
 #define __shared__ static thread_local /* blocks that nothing orders run on threads of their own */
 #else
 #define __shared__ static /* one block runs at a time */
@@ -72,6 +72,7 @@ typedef struct harness_launch {
     dim3 grid, block;
     size_t shared_bytes;
     std::function<void()> thread;
+    const void *kernel;
 } harness_launch;
 void harness_run(const harness_launch &launch);
 cudaError_t harness_submit(const harness_launch &launch, cudaStream_t stream);
@@ -79,7 +80,8 @@ cudaError_t harness_submit(const harness_launch &launch, cudaStream_t stream);
 template <typename... Parameters, typename... Arguments>
 cudaError_t harness_start(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
                           void *stream, Arguments... arguments) {
-    harness_launch launch = {grid, block, shared_bytes, [=]() { kernel(arguments...); }};
+    harness_launch launch = {grid, block, shared_bytes, [=]() { kernel(arguments...); },
+                             (const void *)kernel};
     return harness_submit(launch, (cudaStream_t)stream);
 }
 

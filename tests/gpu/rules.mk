@@ -11,7 +11,8 @@ endif
 
 # The CUDA file on the harness of tests/gpu, and its tests.
 HARNESS := $(patsubst %,$(BUILD)/tests/gpu/%.o,specrt_kernels harness runtime)
-HARNESS_FLAGS := -std=c++11 -fPIC -DSPECRT_HARNESS -DSPECRT__KERNEL=extern -Iinclude -Itests/gpu -idirafter $(CUDA_HOME)/include
+HARNESS_FLAGS := -std=c++11 -fPIC -DSPECRT_HARNESS -DSPECRT__KERNEL=extern -Iinclude -Itests/gpu -idirafter $(CUDA_HOME)/include \
+    $(if $(filter -fsanitize=thread,$(SAN)),-DHARNESS_CORES)
 HARNESS_CXX = $(CXX) $(HARNESS_FLAGS) $(OPT) $(WARN) $(SAN) -MMD -MP
 $(BUILD)/tests/gpu/%.o: CFLAGS += -idirafter $(CUDA_HOME)/include
 $(BUILD)/tests/gpu/harness.o: override SAN := $(filter-out -fsanitize=thread,$(SAN)) # fibres pass for threads
@@ -38,7 +39,7 @@ $(BUILD)/tests/test_gpu_faults: $(patsubst %,$(BUILD)/tests/gpu/%.o,test_gpu_fau
 # The same tests on nvcc's own host code and PTX, which tests/gpu/ptx executes. One run of nvcc gives both files.
 PTX := $(BUILD)/tests/gpu/ptx
 PTX_ARCH := 75 90
-PTX_TWINS := whole pack logits topk route sketch real session order tree state faults
+PTX_TWINS := whole pack logits topk route sketch real session order tree state launches faults
 PTX_OBJECTS := $(patsubst tests/gpu/ptx/%.cc,$(PTX)/%.o,$(wildcard tests/gpu/ptx/*.cc))
 $(PTX)/%.o: tests/gpu/ptx/%.cc
 	$(TELL) "CXX $<"

@@ -2,13 +2,15 @@
  *
  * A stream is a queue. Nothing in it runs before something waits, and then the heads of all queues run
  * in random order as far as events allow, so that work that an event was forgotten between fails. A
- * captured graph runs in random order as far as its edges allow. Streams are those that the default one does
- * not wait for, nor they for it; what clears memory or copies to it returns before it is done. */
+ * captured graph runs in random order as far as its edges allow. A kernel is loaded when it is first asked
+ * for, which a capture of mode Global refuses. Streams are those that the default one does not wait for, nor
+ * they for it; what clears memory or copies to it returns before it is done. */
 #include <cuda_runtime.h>
 #include "harness.h"
 
 #include <deque>
 #include <memory>
+#include <set>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -26,6 +28,14 @@ int harness_kernels_left = -1;
 int harness_device;
 /* Allocations, streams and events that were not given back. */
 int harness_live;
+/* Kernels that their first launch had to load, since no cudaFuncGetAttributes() had. */
+int harness_late;
+/* Kernels that were launched on streams of the application, or put into graphs; and on streams with a
+ * priority. */
+int harness_launches[2];
+/* Their blocks, of all and of the last. */
+uint64_t harness_blocks;
+unsigned harness_grid[3];
 }
 
 namespace {
@@ -55,6 +65,7 @@ struct CUgraph_st {
     std::vector<node> nodes;
     std::vector<CUstream_st *> streams; /* that are part of the capture; the first began it */
     std::shared_ptr<bool> ended;        /* the capture has */
+    cudaStreamCaptureMode mode;
 };
 
 struct CUgraphExec_st {
@@ -63,6 +74,7 @@ struct CUgraphExec_st {
 
 struct CUstream_st {
     int device;
+    bool beside; /* it has a priority */
     size_t lane;
     harness_past past;
     std::deque<operation> queue;
@@ -117,6 +129,17 @@ bool capturing() {
     for (CUstream_st *s : streams)
         if (s->capture) return true;
     return false;
+}
+
+/* Whether a kernel may be loaded, if it has yet to be. */
+bool load(const void *kernel) {
+    static std::set<const void *> loaded;
+    if (loaded.count(kernel)) return true;
+    for (CUstream_st *s : streams)
+        if (s->capture && s->capture->mode == cudaStreamCaptureModeGlobal) return false;
+    loaded.insert(kernel);
+    harness_late++;
+    return true;
 }
 
 CUstream_st *of(CUstream_st *s) {
@@ -243,7 +266,12 @@ cudaError_t harness_submit(const harness_launch &launch, cudaStream_t stream) {
     cudaError_t error = check(launch);
     if (stream && stream->device != current_device) error = cudaErrorInvalidResourceHandle;
     if (error == cudaSuccess) error = fault();
+    if (error == cudaSuccess && !load(launch.kernel)) error = cudaErrorStreamCaptureUnsupported;
     if (error != cudaSuccess) return failed(error);
+    const dim3 grid = launch.grid;
+    harness_launches[of(stream)->beside]++;
+    harness_blocks += (uint64_t)grid.x * grid.y * grid.z;
+    harness_grid[0] = grid.x, harness_grid[1] = grid.y, harness_grid[2] = grid.z;
     return submit(stream, [=]() {
         broken = broken || harness_kernels_left == 0;
         if (harness_kernels_left > 0) harness_kernels_left--;
@@ -299,12 +327,15 @@ cudaError_t CUDARTAPI cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribut
 }
 
 cudaError_t CUDARTAPI cudaFuncGetAttributes(cudaFuncAttributes *out, const void *kernel) {
-    (void)kernel;
+    int n_late = harness_late;
     memset(out, 0, sizeof *out);
     out->binaryVersion = 90;
-    return harness_device == 2   ? failed(cudaErrorNoKernelImageForDevice)
-           : harness_device == 3 ? failed(cudaErrorDevicesUnavailable)
-                                 : cudaSuccess;
+    cudaError_t error = harness_device == 2   ? cudaErrorNoKernelImageForDevice
+                        : harness_device == 3 ? cudaErrorDevicesUnavailable
+                                              : fault();
+    if (error == cudaSuccess && !load(kernel)) error = cudaErrorStreamCaptureUnsupported;
+    harness_late = n_late;
+    return failed(error);
 }
 
 cudaError_t CUDARTAPI cudaDeviceSynchronize(void) {
@@ -386,7 +417,9 @@ cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int *least, int *greatest
 cudaError_t CUDARTAPI cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags,
                                                    int priority) {
     if (priority < -5 || priority > 0) return failed(cudaErrorInvalidValue);
-    return cudaStreamCreateWithFlags(stream, flags);
+    cudaError_t error = cudaStreamCreateWithFlags(stream, flags);
+    if (error == cudaSuccess) (*stream)->beside = priority < 0;
+    return error;
 }
 
 cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
@@ -485,8 +518,8 @@ cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event
 /* --- graphs --- */
 
 cudaError_t CUDARTAPI cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
-    (void)mode;
     stream->capture = new CUgraph_st();
+    stream->capture->mode = mode;
     stream->capture->ended = std::shared_ptr<bool>(new bool(false));
     stream->capture->streams.push_back(stream);
     stream->pending.clear();

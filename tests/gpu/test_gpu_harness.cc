@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+extern "C" int harness_late;
+
 namespace {
 
 /* Runs a kernel. */
@@ -221,6 +223,40 @@ void test_copies() {
     }
 }
 
+/* --- kernels that are loaded --- */
+
+void write_one(int *out) {
+    if (threadIdx.x == 0) out[0] = 1;
+}
+
+void add_one(int *out) {
+    if (threadIdx.x == 0) out[0] += 1;
+}
+
+/* What nobody asked for before is loaded by its launch, which a strict capture refuses. */
+void test_loads() {
+    static int out[1];
+    cudaFuncAttributes attributes;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    int n_late = harness_late;
+    REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    for (int asked = 0; asked < 2; asked++) {
+        REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+        cudaError_t error = harness_start(add_one, 1, 32, 0, stream, out);
+        CHECK_INT(error, asked ? cudaSuccess : cudaErrorStreamCaptureUnsupported);
+        REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+        cudaGraphDestroy(graph);
+        if (asked) break;
+        cudaGetLastError();
+        REQUIRE(cudaFuncGetAttributes(&attributes, (const void *)add_one) == cudaSuccess);
+    }
+    CHECK_INT(harness_late, n_late);
+    REQUIRE(start(write_one, 1, 32, 0, NULL, out) == cudaSuccess);
+    CHECK_INT(harness_late, n_late + 1);
+    cudaStreamDestroy(stream);
+}
+
 const test_case cases[] = {
     {"sums", "shuffles and barriers at odd block sizes", test_sums},
     {"split", "halves of a warp apart, lanes that have left", test_split},
@@ -228,6 +264,7 @@ const test_case cases[] = {
     {"blocks", "every block of a grid runs once", test_blocks},
     {"copies", "that are there at once, or not before they are waited for", test_copies},
     {"fences", "blocks that fences order", test_fences},
+    {"loads", "kernels that nobody asked for are loaded late", test_loads},
     {"race_in_block", "threads that nothing orders", test_race_in_block},
     {"race_of_blocks", "blocks that nothing orders", test_race_of_blocks},
     {"refusals", "what hardware leaves undefined ends the program", test_refusals},

@@ -202,7 +202,7 @@ static void run_case(world *w, sizes z) {
     int32_t *out_ids = gpu_zeros(sizeof ids), *out_places = gpu_zeros(sizeof places);
     int32_t *out_n = gpu_zeros(sizeof n_rows);
     specrt__cuda_batch batch = {BATCH, z.max_n, n, z.max_n};
-    specrt__cuda_taken others = {all, taken, 3};
+    specrt__cuda_taken others = {.states = all, .levels = taken, .level = 3};
     specrt__cuda_choice choice = {bound, out_ids, out_places, out_n, NULL};
     for (int i = 0; i < 2; i++) { /* the same rows in the same order, whatever ran first */
         REQUIRE(specrt__cuda_sketch_route(&s, &batch, in, SPECRT_DTYPE_F32, paths, &others, scratch,
@@ -314,7 +314,7 @@ static void test_refusals(void) {
 #undef BAD
     CHECK(specrt__cuda_sketch_bytes(&s, 0, 1) == 0 && specrt__cuda_sketch_bytes(&s, 1, 65) == 0);
     const specrt__cuda_batch one = {1, 1, NULL, 0};
-    const specrt__cuda_taken deep = {NULL, NULL, SPECRT_TREE_MAX_STEPS};
+    const specrt__cuda_taken deep = {.level = SPECRT_TREE_MAX_STEPS};
     specrt__cuda_choice choice = {s.size, p, p, p, NULL}, small = {s.size - 1, p, p, p, NULL};
 #define TRY(hidden, dtype, taken, choice)                                                          \
     specrt__cuda_sketch_route(&s, &one, hidden, dtype, NULL, taken, p, choice, NULL)

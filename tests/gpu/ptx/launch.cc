@@ -122,12 +122,14 @@ cudaError_t cudaLaunchKernel(const void *stub, dim3 grid, dim3 block, void **arg
     std::vector<char> params(code->param_bytes);
     for (size_t k = 0; k < code->params.size(); k++)
         memcpy(&params[code->params[k].offset], arguments[k], code->params[k].bytes);
-    harness_launch launch = {grid, block, shared_bytes, [=]() {
+    harness_launch launch = {grid, block, shared_bytes,
+                             [=]() {
                                  const uint32_t blocks[] = {grid.x, grid.y, grid.z};
                                  const uint32_t threads[] = {block.x, block.y, block.z};
                                  ptx::run_grid(*code, blocks, threads, (uint32_t)shared_bytes,
                                                params.data());
-                             }};
+                             },
+                             stub};
     return harness_submit(launch, stream);
 }
 
