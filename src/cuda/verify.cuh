@@ -433,7 +433,7 @@ static specrt_status specrt__verify_launch_filter(const specrt__cuda_verifier *v
     const specrt__cuda_verifier_params *p = &v->params;
     if (p->sampled < 2) return SPECRT_STATUS_OK;
     return SPECRT__LAUNCH(specrt__verify_filter_kernel, (unsigned)(p->n_batch * p->max_nodes),
-                          specrt__block_size(SPECRT__VERIFY_FILTER_THREADS), 0, stream, *v, drafts,
+                          specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *v, drafts,
                           samplings, logits,
                           (int32_t)specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_PART),
                           (int32_t)specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK), again);

@@ -15,7 +15,6 @@ enum {
     SPECRT__VERIFY_THREADS = 256,
     SPECRT__VERIFY_DISTRIBUTION_THREADS =
         1024, /* it reads all logits of a node, and more than once */
-    SPECRT__VERIFY_FILTER_THREADS = 512,
     SPECRT__VERIFY_EACH = 16,
     SPECRT__VERIFY_PART = SPECRT__VERIFY_EACH * SPECRT__VERIFY_THREADS, /* logits of a block */
     SPECRT__VERIFY_BINS = 2048,
@@ -75,9 +74,18 @@ static __device__ double specrt__verify_sum(const specrt__cuda_distribution &dis
     int32_t lane = specrt__block_thread() % SPECRT__VERIFY_LANES;
     int32_t whole = n - n % SPECRT__VERIFY_LANES;
     double sum = 0;
-    SPECRT__LAUNCH_UNROLL_BY(8) /* loads under way */
-    for (int32_t i = lane; i < whole; i += SPECRT__VERIFY_LANES)
-        sum += (double)specrt__verify_kept(distribution, logits[i], begin + i);
+    for (int32_t first = lane; first < whole; first += SPECRT__VERIFY_EACH * SPECRT__VERIFY_LANES) {
+        float row[SPECRT__VERIFY_EACH]; /* loads under way */
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__VERIFY_EACH; j++) {
+            int32_t i = first + j * SPECRT__VERIFY_LANES;
+            row[j] = i < whole ? logits[i] : -INFINITY;
+        }
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__VERIFY_EACH; j++)
+            sum += (double)specrt__verify_kept(distribution, row[j],
+                                               begin + first + j * SPECRT__VERIFY_LANES);
+    }
     for (int32_t i = whole; i < n && lane == 0; i++)
         sum += (double)specrt__verify_kept(distribution, logits[i], begin + i);
     for (int by = 1; by < SPECRT__VERIFY_LANES; by *= 2)
@@ -100,7 +108,7 @@ static __device__ void specrt__verify_sum_blocks(const specrt__cuda_distribution
  * stands before that block. One thread adds, in order; all fetch. */
 static __device__ double specrt__verify_add(const double *sums, int32_t n, double target,
                                             int32_t *block, double *before) {
-    __shared__ double some[SPECRT__VERIFY_FILTER_THREADS], shared_sum, shared_before;
+    __shared__ double some[SPECRT__VERIFY_THREADS], shared_sum, shared_before;
     __shared__ int32_t shared_block;
     int32_t thread = specrt__block_thread();
     double sum = 0;
@@ -162,6 +170,19 @@ static __device__ float specrt__verify_token(const specrt__verify_tokens &tokens
                                              int32_t *id) {
     *id = tokens.keys ? specrt__shortlist_key_id(tokens.keys[i]) : i;
     return tokens.keys ? specrt__shortlist_key_logit(tokens.keys[i]) : tokens.logits[i];
+}
+
+enum { SPECRT__VERIFY_SOME = 4 }; /* tokens of a thread whose loads are under way */
+
+/* The next tokens of a thread, from `first` on; -inf behind the last. */
+static __device__ void specrt__verify_read(const specrt__verify_tokens &tokens, int32_t first,
+                                           float *logits, int32_t *ids) {
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__VERIFY_SOME; j++) {
+        int32_t i = first + j * specrt__block_threads();
+        logits[j] = -INFINITY, ids[j] = 0;
+        if (i < tokens.n) logits[j] = specrt__verify_token(tokens, i, &ids[j]);
+    }
 }
 
 /* The lane at which the running sum of x over lanes, from *before on, reaches a goal, the last if none
@@ -233,19 +254,25 @@ static __device__ uint32_t specrt__verify_kth(const specrt__cuda_distribution di
                                               int32_t *n_same) {
     __shared__ int32_t bins[SPECRT__VERIFY_BINS];
     uint32_t prefix = 0;
-    int32_t above = 0, bin = 0, id;
+    int32_t above = 0, bin = 0, ids[SPECRT__VERIFY_SOME];
+    int32_t step = SPECRT__VERIFY_SOME * specrt__block_threads();
+    float logits[SPECRT__VERIFY_SOME];
     for (int shift = 21; shift >= -1; shift -= 11) { /* digits of 11, 11 and 10 bits */
         int low = shift > 0 ? shift : 0, top = shift + 11;
         for (int32_t i = specrt__block_thread(); i < SPECRT__VERIFY_BINS;
              i += specrt__block_threads())
             bins[i] = 0;
         __syncthreads();
-        for (int32_t i = specrt__block_thread(); i < tokens.n; i += specrt__block_threads()) {
-            float logit = specrt__verify_token(tokens, i, &id);
-            uint32_t order = specrt__shortlist_order(logit), x = same ? ~(uint32_t)id : order;
-            if ((same && order != same) || (top < 32 && x >> top != prefix >> top)) continue;
-            if (!specrt__verify_among(distribution, logit, id, weight)) continue;
-            atomicAdd(&bins[x >> low & ((1u << (top - low)) - 1)], 1);
+        for (int32_t i = specrt__block_thread(); i < tokens.n; i += step) {
+            specrt__verify_read(tokens, i, logits, ids);
+            SPECRT__LAUNCH_UNROLL
+            for (int j = 0; j < SPECRT__VERIFY_SOME; j++) {
+                uint32_t order = specrt__shortlist_order(logits[j]);
+                uint32_t x = same ? ~(uint32_t)ids[j] : order;
+                if ((same && order != same) || (top < 32 && x >> top != prefix >> top)) continue;
+                if (specrt__verify_among(distribution, logits[j], ids[j], weight))
+                    atomicAdd(&bins[x >> low & ((1u << (top - low)) - 1)], 1);
+            }
         }
         __syncthreads();
         bin = specrt__verify_reach<int32_t>(bins, SPECRT__VERIFY_BINS, k, &above);
@@ -285,15 +312,21 @@ static __device__ void specrt__verify_weigh(const specrt__cuda_distribution dist
                                             const specrt__verify_tokens &tokens, uint32_t prefix,
                                             int shift, double *masses) {
     __shared__ unsigned long long units[SPECRT__VERIFY_MASSES];
-    int32_t thread = specrt__block_thread(), id;
+    int32_t thread = specrt__block_thread(), ids[SPECRT__VERIFY_SOME];
+    int32_t step = SPECRT__VERIFY_SOME * specrt__block_threads();
+    float logits[SPECRT__VERIFY_SOME];
     for (int32_t i = thread; i < SPECRT__VERIFY_MASSES; i += specrt__block_threads()) units[i] = 0;
     __syncthreads();
-    for (int32_t i = thread; i < tokens.n; i += specrt__block_threads()) {
-        float logit = specrt__verify_token(tokens, i, &id);
-        uint32_t bits = __float_as_uint(specrt__verify_kept(distribution, logit, id));
-        if (bits == 0 || bits >> shift >> 10 != prefix >> shift >> 10) continue;
-        atomicAdd(&units[bits >> shift & (SPECRT__VERIFY_MASSES - 1)],
-                  (unsigned long long)((bits & 0x7fffffu) | 0x800000u));
+    for (int32_t i = thread; i < tokens.n; i += step) {
+        specrt__verify_read(tokens, i, logits, ids);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__VERIFY_SOME; j++) {
+            float weight = specrt__verify_kept(distribution, logits[j], ids[j]);
+            uint32_t bits = __float_as_uint(weight);
+            if (bits == 0 || bits >> shift >> 10 != prefix >> shift >> 10) continue;
+            atomicAdd(&units[bits >> shift & (SPECRT__VERIFY_MASSES - 1)],
+                      (unsigned long long)((bits & 0x7fffffu) | 0x800000u));
+        }
     }
     __syncthreads();
     for (int32_t i = thread; i < SPECRT__VERIFY_MASSES; i += specrt__block_threads()) {
@@ -301,6 +334,21 @@ static __device__ void specrt__verify_weigh(const specrt__cuda_distribution dist
         masses[i] = ldexp((double)units[i], (int)(bits >> 23) - 150);
     }
     __syncthreads();
+}
+
+/* How many tokens are kept with a weight above 0. */
+static __device__ int32_t specrt__verify_count(const specrt__cuda_distribution distribution,
+                                               const specrt__verify_tokens &tokens, float weight) {
+    int32_t n = 0, ids[SPECRT__VERIFY_SOME];
+    float logits[SPECRT__VERIFY_SOME];
+    for (int32_t i = specrt__block_thread(); i < tokens.n;
+         i += SPECRT__VERIFY_SOME * specrt__block_threads()) {
+        specrt__verify_read(tokens, i, logits, ids);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__VERIFY_SOME; j++)
+            n += specrt__verify_kept(distribution, logits[j], ids[j]) == weight;
+    }
+    return (int32_t)specrt__block_sum((double)n);
 }
 
 /* The fewest of the best whose weights reach a share of all that is kept: the weight in which the mass is
@@ -315,7 +363,6 @@ static __device__ bool specrt__verify_nucleus(specrt__cuda_distribution *distrib
     __shared__ double masses[SPECRT__VERIFY_MASSES];
     double mass = (double)top_p * (total - error), above = 0, n;
     uint32_t prefix = 0;
-    int32_t n_same = 0, id;
     for (int shift = 20; shift >= 0; shift -= 10) {
         specrt__verify_weigh(*distribution, tokens, prefix, shift, masses);
         if (shift == 20 && error < 0) {
@@ -330,12 +377,7 @@ static __device__ bool specrt__verify_nucleus(specrt__cuda_distribution *distrib
         prefix |= (uint32_t)bin << shift;
     }
     float weight = __uint_as_float(prefix);
-    for (int32_t begin = 0; begin < tokens.n; begin += specrt__block_threads()) {
-        int32_t i = begin + specrt__block_thread();
-        float logit = i < tokens.n ? specrt__verify_token(tokens, i, &id) : -INFINITY;
-        n_same += __syncthreads_count(i < tokens.n &&
-                                      specrt__verify_kept(*distribution, logit, id) == weight);
-    }
+    int32_t n_same = specrt__verify_count(*distribution, tokens, weight);
     n = ceil((mass - above) / (double)weight);
     float edge = specrt__verify_weight(specrt__shortlist_key_logit((uint64_t)least << 32),
                                        distribution->max, distribution->scale);

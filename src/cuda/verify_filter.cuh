@@ -246,7 +246,7 @@ static __device__ bool specrt__verify_filter(specrt__cuda_distribution *distribu
 /* Block i: what top_k and top_p keep of node i of all, and its sums. Where top_p cuts alone and an estimate of
  * all weights may not do, it is left to a second launch, after they are summed.
  *   grid (n_batch * max_nodes), any block.  Twin: specrt__verify_distribution */
-static __global__ void __launch_bounds__(SPECRT__VERIFY_FILTER_THREADS, 2)
+static __global__ void __launch_bounds__(SPECRT__VERIFY_THREADS, 3)
     specrt__verify_filter_kernel(specrt__cuda_verifier v, const specrt_cuda_draft *drafts,
                                  const specrt_sampling *samplings, const float *logits,
                                  int32_t n_parts, int32_t n_blocks, bool again) {
@@ -267,12 +267,14 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_FILTER_THREADS, 2)
         few = specrt__verify_gather(v, node, n_parts, &least);
     if (!again && !distribution->top_k)
         total = specrt__verify_total_estimate(v, node, n_parts, &error);
-    bool enough = specrt__verify_filter(distribution, few, s, total, error, least);
-    if (!enough && !again && !distribution->top_k) {
-        if (specrt__block_thread() == 0) distribution->whole = true;
-        return;
+    bool enough = true;
+    while (!specrt__verify_filter(distribution, enough ? few : all, s, total, error, least)) {
+        if (!again && !distribution->top_k) {
+            if (specrt__block_thread() == 0) distribution->whole = true;
+            return;
+        }
+        enough = false, least = 1; /* which always is enough */
     }
-    if (!enough) specrt__verify_filter(distribution, all, s, total, error, 1);
     if (specrt__block_thread() == 0) distribution->least = s->min_p;
     __syncthreads();
     if (enough) specrt__verify_sum_candidates(v, node, few, n_parts, n_blocks);
