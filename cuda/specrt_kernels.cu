@@ -4872,22 +4872,26 @@ struct specrt__verify_tokens {
     int32_t n;
 };
 
-static __device__ float specrt__verify_token(const specrt__verify_tokens &tokens, int32_t i,
-                                             int32_t *id) {
-    *id = tokens.keys ? specrt__shortlist_key_id(tokens.keys[i]) : i;
-    return tokens.keys ? specrt__shortlist_key_logit(tokens.keys[i]) : tokens.logits[i];
-}
-
 enum { SPECRT__VERIFY_SOME = 4 }; /* tokens of a thread whose loads are under way */
 
 /* The next tokens of a thread, from `first` on; -inf behind the last. */
 static __device__ void specrt__verify_read(const specrt__verify_tokens &tokens, int32_t first,
                                            float *logits, int32_t *ids) {
+    int32_t step = specrt__block_threads();
+    uint64_t keys[SPECRT__VERIFY_SOME];
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__VERIFY_SOME && !tokens.keys; j++) {
+        ids[j] = first + j * step;
+        logits[j] = ids[j] < tokens.n ? tokens.logits[ids[j]] : -INFINITY;
+    }
+    if (!tokens.keys) return;
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__VERIFY_SOME; j++)
+        keys[j] = first + j * step < tokens.n ? tokens.keys[first + j * step] : 0;
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < SPECRT__VERIFY_SOME; j++) {
-        int32_t i = first + j * specrt__block_threads();
-        logits[j] = -INFINITY, ids[j] = 0;
-        if (i < tokens.n) logits[j] = specrt__verify_token(tokens, i, &ids[j]);
+        ids[j] = specrt__shortlist_key_id(keys[j]);
+        logits[j] = keys[j] ? specrt__shortlist_key_logit(keys[j]) : -INFINITY;
     }
 }
 
@@ -5301,13 +5305,14 @@ static __device__ void specrt__verify_sum_candidates(const specrt__cuda_verifier
         double sum = 0;
         for (int32_t line = 0; line < SPECRT__VERIFY_LINES; line++) {
             int32_t from = block * SPECRT__VERIFY_BLOCK + line * SPECRT__VERIFY_THREADS;
-            int32_t part = from / SPECRT__VERIFY_THREADS % n_parts, id;
+            int32_t part = from / SPECRT__VERIFY_THREADS % n_parts;
             int32_t end = part + 1 < n_parts ? starts[part + 1] : tokens.n;
             int32_t i = specrt__verify_first(tokens.keys, starts[part], end, from);
             for (; i < end; i++) {
-                float logit = specrt__verify_token(tokens, i, &id);
+                int32_t id = specrt__shortlist_key_id(tokens.keys[i]);
                 if (id >= from + SPECRT__VERIFY_THREADS) break;
-                sum += (double)specrt__verify_kept(distribution, logit, id);
+                sum += (double)specrt__verify_kept(distribution,
+                                                   specrt__shortlist_key_logit(tokens.keys[i]), id);
             }
         }
         v.sums[node * n_blocks + block] = sum;
@@ -5356,13 +5361,14 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_THREADS, 3)
         few = specrt__verify_gather(v, node, n_parts, &least);
     if (!again && !distribution->top_k)
         total = specrt__verify_total_estimate(v, node, n_parts, &error);
+    specrt__verify_tokens tokens = few;
     bool enough = true;
-    while (!specrt__verify_filter(distribution, enough ? few : all, s, total, error, least)) {
+    while (!specrt__verify_filter(distribution, tokens, s, total, error, least)) {
         if (!again && !distribution->top_k) {
             if (specrt__block_thread() == 0) distribution->whole = true;
             return;
         }
-        enough = false, least = 1; /* which always is enough */
+        tokens = all, enough = false, least = 1; /* which always is enough */
     }
     if (specrt__block_thread() == 0) distribution->least = s->min_p;
     __syncthreads();

@@ -166,22 +166,26 @@ struct specrt__verify_tokens {
     int32_t n;
 };
 
-static __device__ float specrt__verify_token(const specrt__verify_tokens &tokens, int32_t i,
-                                             int32_t *id) {
-    *id = tokens.keys ? specrt__shortlist_key_id(tokens.keys[i]) : i;
-    return tokens.keys ? specrt__shortlist_key_logit(tokens.keys[i]) : tokens.logits[i];
-}
-
 enum { SPECRT__VERIFY_SOME = 4 }; /* tokens of a thread whose loads are under way */
 
 /* The next tokens of a thread, from `first` on; -inf behind the last. */
 static __device__ void specrt__verify_read(const specrt__verify_tokens &tokens, int32_t first,
                                            float *logits, int32_t *ids) {
+    int32_t step = specrt__block_threads();
+    uint64_t keys[SPECRT__VERIFY_SOME];
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__VERIFY_SOME && !tokens.keys; j++) {
+        ids[j] = first + j * step;
+        logits[j] = ids[j] < tokens.n ? tokens.logits[ids[j]] : -INFINITY;
+    }
+    if (!tokens.keys) return;
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__VERIFY_SOME; j++)
+        keys[j] = first + j * step < tokens.n ? tokens.keys[first + j * step] : 0;
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < SPECRT__VERIFY_SOME; j++) {
-        int32_t i = first + j * specrt__block_threads();
-        logits[j] = -INFINITY, ids[j] = 0;
-        if (i < tokens.n) logits[j] = specrt__verify_token(tokens, i, &ids[j]);
+        ids[j] = specrt__shortlist_key_id(keys[j]);
+        logits[j] = keys[j] ? specrt__shortlist_key_logit(keys[j]) : -INFINITY;
     }
 }
 

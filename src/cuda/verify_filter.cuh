@@ -212,13 +212,14 @@ static __device__ void specrt__verify_sum_candidates(const specrt__cuda_verifier
         double sum = 0;
         for (int32_t line = 0; line < SPECRT__VERIFY_LINES; line++) {
             int32_t from = block * SPECRT__VERIFY_BLOCK + line * SPECRT__VERIFY_THREADS;
-            int32_t part = from / SPECRT__VERIFY_THREADS % n_parts, id;
+            int32_t part = from / SPECRT__VERIFY_THREADS % n_parts;
             int32_t end = part + 1 < n_parts ? starts[part + 1] : tokens.n;
             int32_t i = specrt__verify_first(tokens.keys, starts[part], end, from);
             for (; i < end; i++) {
-                float logit = specrt__verify_token(tokens, i, &id);
+                int32_t id = specrt__shortlist_key_id(tokens.keys[i]);
                 if (id >= from + SPECRT__VERIFY_THREADS) break;
-                sum += (double)specrt__verify_kept(distribution, logit, id);
+                sum += (double)specrt__verify_kept(distribution,
+                                                   specrt__shortlist_key_logit(tokens.keys[i]), id);
             }
         }
         v.sums[node * n_blocks + block] = sum;
@@ -267,13 +268,14 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_THREADS, 3)
         few = specrt__verify_gather(v, node, n_parts, &least);
     if (!again && !distribution->top_k)
         total = specrt__verify_total_estimate(v, node, n_parts, &error);
+    specrt__verify_tokens tokens = few;
     bool enough = true;
-    while (!specrt__verify_filter(distribution, enough ? few : all, s, total, error, least)) {
+    while (!specrt__verify_filter(distribution, tokens, s, total, error, least)) {
         if (!again && !distribution->top_k) {
             if (specrt__block_thread() == 0) distribution->whole = true;
             return;
         }
-        enough = false, least = 1; /* which always is enough */
+        tokens = all, enough = false, least = 1; /* which always is enough */
     }
     if (specrt__block_thread() == 0) distribution->least = s->min_p;
     __syncthreads();
