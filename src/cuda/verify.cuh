@@ -1,6 +1,6 @@
-/* verify.cuh : owns, on the device, what the target emits. Every node draws at once, each under the key of its
- * position, then the path is walked. Chains sampled from the drafter are accepted or rejected, node by node. It
- * launches what verifies. */
+/* verify.cuh : owns, on the device, what the target emits, and the launches. Every node draws at once, each
+ * under the key of its position, then the path is walked. Chains sampled from the drafter are accepted or
+ * rejected, node by node. */
 #ifndef CUDA_VERIFY_CUH
 #define CUDA_VERIFY_CUH
 

@@ -1,6 +1,6 @@
-/* verify_filter.cuh : owns candidates, the few tokens of a node among which its filters end, so that its logits
- * are read once. With top_p alone all weights count: parts sum up theirs, each below its own greatest logit.
- * Where the error of that may decide, they are read again (docs/decisions/gpu.md has the bytes).
+/* verify_filter.cuh : owns candidates, the few tokens of a node among which its filters end, so that its
+ * logits are read once. With top_p alone all weights count: parts sum up theirs, each below its own greatest
+ * logit. Where the error of that may decide, they are read again (docs/decisions/gpu.md has the bytes).
  *
  * A part takes every so many-th line of logits, so that parts are alike wherever frequent tokens stand. Each
  * lists its greatest, as it finds them, from some order on; all tokens of the greatest of these orders are
@@ -23,7 +23,8 @@ enum {
 
 /* --- candidates --- */
 
-/* The token that number j of a thread's logits belongs to; lanes are neighbours. Parts take turns at lines. */
+/* The token that number j of a thread's logits belongs to; lanes are neighbours, and parts take turns at
+ * lines. */
 static __device__ int32_t specrt__verify_column(int j) {
     int32_t place = specrt__block_place(SPECRT__VERIFY_EACH, j);
     int32_t line = place / SPECRT__VERIFY_THREADS * (int32_t)gridDim.x + (int32_t)blockIdx.x;
@@ -103,8 +104,8 @@ static __device__ void specrt__verify_estimate(const float *row, uint64_t best, 
     if (specrt__block_thread() == 0) sums[0] = sum, sums[1] = all;
 }
 
-/* Block (p, node): the best of a part of a node's logits, every so many-th line of SPECRT__VERIFY_THREADS, and
- * its candidates where the node is cut by top_k or top_p. NaN and -inf are none.
+/* Block (p, node): the best of a part of a node's logits, every so many-th line of SPECRT__VERIFY_THREADS,
+ * and its candidates where the node is cut by top_k or top_p. NaN and -inf are none.
  *   logits [n_batch, max_nodes, n_logits] -> best, keys, least, n_keys, estimates
  *   grid (parts, n_batch * max_nodes), block SPECRT__VERIFY_THREADS.  Twin: specrt__verify_collect */
 static __global__ void __launch_bounds__(SPECRT__VERIFY_THREADS, 4)
@@ -244,8 +245,8 @@ static __device__ bool specrt__verify_filter(specrt__cuda_distribution *distribu
            specrt__verify_nucleus(distribution, tokens, s->top_p, total, error, least);
 }
 
-/* Block i: what top_k and top_p keep of node i of all, and its sums. Where top_p cuts alone and an estimate of
- * all weights may not do, it is left to a second launch, after they are summed.
+/* Block i: what top_k and top_p keep of node i of all, and its sums. Where top_p cuts alone and an estimate
+ * of all weights may not do, it is left to a second launch, after they are summed.
  *   grid (n_batch * max_nodes), any block.  Twin: specrt__verify_distribution */
 static __global__ void __launch_bounds__(SPECRT__VERIFY_THREADS, 3)
     specrt__verify_filter_kernel(specrt__cuda_verifier v, const specrt_cuda_draft *drafts,
