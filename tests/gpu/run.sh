@@ -306,6 +306,8 @@ step_twins() {
         check "twins at real size" 120 "$bin/test_gpu_real" long=1
     [ -n "$dry" ] || [ ! -x "$bin/test_gpu_tree" ] ||
         check "verification at real size" 60 "$bin/test_gpu_tree" --filter whole long=1
+    [ -n "$dry" ] || [ ! -x "$bin/test_gpu_filter" ] ||
+        check "filters at real size" 60 "$bin/test_gpu_filter" --filter whole long=1
     [ -n "$dry" ] || [ ! -x "$bin/test_gpu_whole" ] ||
         check "sessions at real size" 120 "$bin/test_gpu_whole"
 }
