@@ -5458,13 +5458,17 @@ static __global__ void specrt__verify_pick_kernel(specrt__cuda_verifier v,
         weights[i] = specrt__verify_kept(*distribution, logits[at * v.params.n_logits + begin + i],
                                          begin + i);
     __syncthreads();
-    if (thread > 0) return;
-    for (int32_t i = 0; i < n && before <= target; i++) {
-        if (!(weights[i] > 0)) continue;
-        token = begin + i;
-        before += (double)weights[i];
+    if (thread >= 32) return; /* one warp passes over what filters removed, 32 at a time */
+    for (int32_t i = 0; i < n && before <= target; i += 32) {
+        float weight = i + thread < n ? weights[i + thread] : 0;
+        unsigned kept = __ballot_sync(0xffffffffu, weight > 0);
+        for (; kept && before <= target; kept &= kept - 1) {
+            int lane = __ffs((int)kept) - 1;
+            token = begin + i + lane;
+            before += (double)__shfl_sync(0xffffffffu, weight, lane);
+        }
     }
-    v.tokens[at] = token;
+    if (thread == 0) v.tokens[at] = token;
 }
 
 /* The path of a sequence: while a child has the token that its parent drew; none, if a node of it drew
