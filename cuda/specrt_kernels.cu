@@ -405,6 +405,12 @@ typedef struct specrt__cuda_verifier {
     specrt__cuda_distribution *distributions; /* DEVICE [n_batch, max_nodes] */
     double *sums;                             /* DEVICE [n_batch, max_nodes, blocks of a row] */
     int32_t *tokens; /* DEVICE [n_batch, max_nodes] what the target draws at each node */
+    /* Of filters, DEVICE [n_batch, max_nodes, parts of a row]; keys [., candidates of a part] */
+    uint64_t *keys;
+    double *estimates; /* [., 2] */
+    uint32_t *least;   /* a part's keys are all of its tokens of this order or above */
+    int32_t *n_keys;
+    int32_t *starts; /* of a part's keys among those that filters look at */
 } specrt__cuda_verifier;
 
 /* Memory is DEVICE, zeroed, borrowed. */
@@ -4811,17 +4817,17 @@ SPECRT__KERNEL specrt_status specrt__cuda_tree_finish(int32_t n_batch,
 }
 
 // >>verify_distribution : src/cuda/verify_distribution.cuh
-/* verify_distribution.cuh : owns, on the device, what the target emits: greedy, or drawn with the same
- * numbers as the twin draws. Every node draws at once, each under the key of its position, then the path is
- * walked. The distribution of a node is what its filters keep of its logits; weights are computed from logits
- * again wherever they are needed, by the twin's operations in the twin's order, so they are the same
- * bits. Chains sampled from the drafter are accepted or rejected, node by node. */
+/* verify_distribution.cuh : owns, on the device, the distribution of a node: what its filters keep of its
+ * logits. Weights are computed from logits again wherever they are needed, by the twin's operations in the
+ * twin's order, so they are the same bits. Filters look at all tokens, or at few that are enough
+ * (>>verify_filter). */
 
 enum {
     SPECRT__VERIFY_THREADS = 256,
     SPECRT__VERIFY_DISTRIBUTION_THREADS =
-        1024,                   /* it reads all logits of a node, and more than once */
-    SPECRT__VERIFY_PART = 8192, /* logits of a block that looks for the best */
+        1024, /* it reads all logits of a node, and more than once */
+    SPECRT__VERIFY_EACH = 16,
+    SPECRT__VERIFY_PART = SPECRT__VERIFY_EACH * SPECRT__VERIFY_THREADS, /* logits of a block */
     SPECRT__VERIFY_BINS = 2048,
     SPECRT__VERIFY_LANES = 8 /* of a sum, as in the twin */
 };
@@ -4832,11 +4838,17 @@ struct specrt__cuda_distribution {
     int32_t best; /* -1: no logit is above -inf */
     int32_t id;
     uint32_t order;
-    bool drawn; /* else the best is taken */
+    bool drawn;        /* else the best is taken */
+    bool top_k, top_p; /* what cuts it, beside `least` */
+    bool whole;        /* its sums take a reading of all logits */
     float max, scale, least;
 };
 
 /* --- weights --- */
+
+static __device__ float specrt__verify_scale(float temperature) {
+    return temperature > 1e-30f ? 1 / temperature : 1e30f;
+}
 
 /* Twin: specrt__verify_exp16, of one logit; rounded as there, where nothing is fused. */
 static __device__ float specrt__verify_weight(float x, float max, float scale) {
@@ -4857,268 +4869,50 @@ static __device__ float specrt__verify_weight(float x, float max, float scale) {
 }
 
 /* Of a token, 0 if a filter removed it. */
-static __device__ float specrt__verify_kept(const specrt__cuda_distribution *distribution,
-                                            const float *logits, int32_t id) {
-    uint32_t order = specrt__shortlist_order(logits[id]);
-    if (order < distribution->order || (order == distribution->order && id > distribution->id))
+static __device__ float specrt__verify_kept(const specrt__cuda_distribution &distribution,
+                                            float logit, int32_t id) {
+    uint32_t order = specrt__shortlist_order(logit);
+    if (order < distribution.order || (order == distribution.order && id > distribution.id))
         return 0;
-    float weight = specrt__verify_weight(logits[id], distribution->max, distribution->scale);
-    return weight < distribution->least ? 0 : weight;
+    float weight = specrt__verify_weight(logit, distribution.max, distribution.scale);
+    return weight < distribution.least ? 0 : weight;
 }
 
-/* --- the best token --- */
-
-/* Block (p, node): the greatest key of logits [p * PART, + PART) of a node of all; NaN and -inf
- * are none.
- *   logits [n_batch, max_nodes, n_logits] -> best u64 [n_batch, max_nodes, gridDim.x]
- *   grid (parts, n_batch * max_nodes), any block.  Twin: specrt_logits_topk */
-static __global__ void specrt__verify_best_kernel(specrt__cuda_verifier v,
-                                                  const specrt_cuda_draft *drafts,
-                                                  const float *logits) {
-    int32_t at = (int32_t)blockIdx.y, n_vocab = v.params.n_vocab;
-    if (at % v.params.max_nodes >= drafts[at / v.params.max_nodes].n) return;
-    int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_PART;
-    int32_t end = specrt__pool_least(n_vocab, begin + SPECRT__VERIFY_PART);
-    uint64_t best = 0;
-    logits += (int64_t)at * v.params.n_logits;
-    for (int32_t i = begin + specrt__block_thread(); i < end; i += specrt__block_threads()) {
-        uint64_t key = specrt__shortlist_key(logits[i], i);
-        if (logits[i] > -INFINITY && key > best) best = key;
-    }
-    best = specrt__block_max(best);
-    if (specrt__block_thread() == 0) v.best[(int64_t)at * gridDim.x + blockIdx.x] = best;
-}
-
-/* --- filters: one block a node --- */
-
-/* The bin of a histogram where the sum from its upper end reaches a goal, the last if it does not. `above` is
- * what lies above the bins, *above then what lies above that bin. */
-template <typename T>
-static __device__ int32_t specrt__verify_reach(const T *bins, int32_t n_bins, T goal, T *above) {
-    __shared__ T sums[32], reached;
-    __shared__ int32_t bin;
-    int32_t thread = specrt__block_thread(), width = n_bins / 32;
-    if (thread < 32) {
-        sums[thread] = 0;
-        for (int32_t i = 0; i < width; i++) sums[thread] += bins[n_bins - 1 - thread * width - i];
-    }
-    __syncthreads();
-    if (thread == 0) {
-        T sum = *above;
-        int32_t group = 0, i = 0;
-        for (; group < 31 && sum + sums[group] < goal; group++) sum += sums[group];
-        for (i = n_bins - 1 - group * width; i % width > 0 && sum + bins[i] < goal; i--)
-            sum += bins[i];
-        reached = sum;
-        bin = i;
-    }
-    __syncthreads();
-    *above = reached;
-    int32_t out = bin;
-    __syncthreads();
-    return out;
-}
-
-/* Tokens that a filter looks at: those kept so far that have this weight, or any when it is negative. */
-static __device__ bool specrt__verify_among(const specrt__cuda_distribution *distribution,
-                                            const float *logits, int32_t i, float weight) {
-    if (weight < 0) return logits[i] > -INFINITY;
-    return specrt__verify_kept(distribution, logits, i) == weight;
-}
-
-/* The order of the k-th of such tokens by (logit descending, id ascending), found digit by digit. *rest: its
- * place among those of the same order, *n_same: how many those are. Beyond the last token all are kept. */
-static __device__ uint32_t specrt__verify_kth(const specrt__cuda_distribution *distribution,
-                                              const float *logits, int32_t n_vocab, float weight,
-                                              int32_t k, int32_t *rest, int32_t *n_same) {
-    __shared__ int32_t bins[SPECRT__VERIFY_BINS];
-    uint32_t prefix = 0;
-    int32_t above = 0, bin = 0;
-    for (int shift = 21; shift >= -1; shift -= 11) { /* digits of 11, 11 and 10 bits */
-        int low = shift > 0 ? shift : 0, top = shift + 11;
-        for (int32_t i = specrt__block_thread(); i < SPECRT__VERIFY_BINS;
-             i += specrt__block_threads())
-            bins[i] = 0;
-        __syncthreads();
-        for (int32_t i = specrt__block_thread(); i < n_vocab; i += specrt__block_threads()) {
-            uint32_t order = specrt__shortlist_order(logits[i]);
-            if (top < 32 && order >> top != prefix >> top) continue;
-            if (!specrt__verify_among(distribution, logits, i, weight)) continue;
-            atomicAdd(&bins[order >> low & ((1u << (top - low)) - 1)], 1);
+/* The sum of a block's kept weights, in the lanes of the twin; eight threads hold it. Warps call.
+ *   logits : of tokens [begin, begin + n);  n : 0 or less: none.  Twin: specrt__verify_sum */
+static __device__ double specrt__verify_sum(const specrt__cuda_distribution &distribution,
+                                            const float *logits, int32_t begin, int32_t n) {
+    int32_t lane = specrt__block_thread() % SPECRT__VERIFY_LANES;
+    int32_t whole = n - n % SPECRT__VERIFY_LANES;
+    double sum = 0;
+    for (int32_t first = lane; first < whole; first += SPECRT__VERIFY_EACH * SPECRT__VERIFY_LANES) {
+        float row[SPECRT__VERIFY_EACH]; /* loads under way */
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__VERIFY_EACH; j++) {
+            int32_t i = first + j * SPECRT__VERIFY_LANES;
+            row[j] = i < whole ? logits[i] : -INFINITY;
         }
-        __syncthreads();
-        bin = specrt__verify_reach<int32_t>(bins, SPECRT__VERIFY_BINS, k, &above);
-        prefix |= (uint32_t)bin << low;
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__VERIFY_EACH; j++)
+            sum += (double)specrt__verify_kept(distribution, row[j],
+                                               begin + first + j * SPECRT__VERIFY_LANES);
     }
-    *rest = k - above;
-    *n_same = bins[bin];
-    __syncthreads();
-    return prefix;
+    for (int32_t i = whole; i < n && lane == 0; i++)
+        sum += (double)specrt__verify_kept(distribution, logits[i], begin + i);
+    for (int by = 1; by < SPECRT__VERIFY_LANES; by *= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, by);
+    return sum;
 }
 
-/* The id of the k-th token of an order. */
-static __device__ int32_t specrt__verify_tie(const specrt__cuda_distribution *distribution,
-                                             const float *logits, int32_t n_vocab, float weight,
-                                             uint32_t order, int32_t k) {
-    __shared__ int32_t id;
-    for (int32_t begin = 0; begin < n_vocab && k > 0; begin += specrt__block_threads()) {
-        int32_t i = begin + specrt__block_thread(), before;
-        bool same = i < n_vocab && specrt__shortlist_order(logits[i]) == order &&
-                    specrt__verify_among(distribution, logits, i, weight);
-        int32_t n = specrt__block_rank(same, &before);
-        if (same && before == k - 1) id = i;
-        k -= n;
-    }
-    __syncthreads();
-    return id;
-}
-
-/* Of the tokens that `weight` names only the k best are kept, and all that are better. Those that an earlier
- * cut removed stay away. */
-static __device__ void specrt__verify_cut(specrt__cuda_distribution *distribution,
-                                          const float *logits, int32_t n_vocab, float weight,
-                                          int32_t k) {
-    int32_t rest, n_same;
-    uint32_t order = specrt__verify_kth(distribution, logits, n_vocab, weight, k, &rest, &n_same);
-    int32_t id = order == distribution->order ? distribution->id : INT32_MAX;
-    if (rest < n_same) id = specrt__verify_tie(distribution, logits, n_vocab, weight, order, rest);
-    __syncthreads();
-    if (specrt__block_thread() == 0) {
-        distribution->order = order;
-        distribution->id = id;
-    }
-    __syncthreads();
-}
-
-enum { SPECRT__VERIFY_MASSES = 1024 };
-
-/* Sums of the kept weights whose upper bits are prefix's, by the ten bits from `shift` on. Those of a bin
- * share their exponent, so each is a whole number of units and the sum exact, whoever adds first. Weights
- * are at most 1, so the two bits above the first digit are 0. */
-static __device__ void specrt__verify_weigh(const specrt__cuda_distribution *distribution,
-                                            const float *logits, int32_t n_vocab, uint32_t prefix,
-                                            int shift, double *masses) {
-    __shared__ unsigned long long units[SPECRT__VERIFY_MASSES];
-    int32_t thread = specrt__block_thread();
-    for (int32_t i = thread; i < SPECRT__VERIFY_MASSES; i += specrt__block_threads()) units[i] = 0;
-    __syncthreads();
-    for (int32_t i = thread; i < n_vocab; i += specrt__block_threads()) {
-        uint32_t bits = __float_as_uint(specrt__verify_kept(distribution, logits, i));
-        if (bits == 0 || bits >> shift >> 10 != prefix >> shift >> 10) continue;
-        atomicAdd(&units[bits >> shift & (SPECRT__VERIFY_MASSES - 1)],
-                  (unsigned long long)((bits & 0x7fffffu) | 0x800000u));
-    }
-    __syncthreads();
-    for (int32_t i = thread; i < SPECRT__VERIFY_MASSES; i += specrt__block_threads()) {
-        uint32_t bits = prefix | (uint32_t)i << shift;
-        masses[i] = ldexp((double)units[i], (int)(bits >> 23) - 150);
-    }
-    __syncthreads();
-}
-
-/* The fewest of the best whose weights reach a share of all that is kept: the weight in which the mass is
- * reached, then how many of that weight. Twin: specrt__verify_nucleus. */
-static __device__ void specrt__verify_nucleus(specrt__cuda_distribution *distribution,
-                                              const float *logits, int32_t n_vocab, float top_p) {
-    __shared__ double masses[SPECRT__VERIFY_MASSES];
-    double mass = 0, above = 0, n;
-    uint32_t prefix = 0;
-    int32_t n_same = 0;
-    for (int shift = 20; shift >= 0; shift -= 10) {
-        specrt__verify_weigh(distribution, logits, n_vocab, prefix, shift, masses);
-        if (shift == 20) {
-            double all = 0;
-            for (int32_t i = specrt__block_thread(); i < SPECRT__VERIFY_MASSES;
-                 i += specrt__block_threads())
-                all += masses[i];
-            mass = (double)top_p * specrt__block_sum(all);
-        }
-        int32_t bin = specrt__verify_reach<double>(masses, SPECRT__VERIFY_MASSES, mass, &above);
-        prefix |= (uint32_t)bin << shift;
-    }
-    float weight = __uint_as_float(prefix);
-    for (int32_t begin = 0; begin < n_vocab; begin += specrt__block_threads()) {
-        int32_t i = begin + specrt__block_thread();
-        n_same += __syncthreads_count(i < n_vocab &&
-                                      specrt__verify_kept(distribution, logits, i) == weight);
-    }
-    n = ceil((mass - above) / (double)weight);
-    if (!(n < n_same)) n = n_same;
-    specrt__verify_cut(distribution, logits, n_vocab, weight, n > 1 ? (int32_t)n : 1);
-}
-
-// >>verify : src/cuda/verify.cuh
-/* verify.cuh : owns the path that is kept of a tree or of a sampled chain, and the launches of
- * verification. */
-
-/* --- kernels --- */
-
-/* Block i: how node i of all draws.
- *   best u64 [., n_parts] -> distributions; tokens where nothing is drawn;  grid (n_batch * max_nodes), any
- *   block. Twin: specrt__verify_distribution */
-static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
-    specrt__verify_distribution_kernel(specrt__cuda_verifier v, const specrt_cuda_draft *drafts,
-                                       const specrt_sampling *samplings, const float *logits,
-                                       int32_t n_parts) {
-    int64_t at = blockIdx.x;
-    int32_t sequence = (int32_t)at / v.params.max_nodes, n_vocab = v.params.n_vocab;
-    if ((int32_t)at % v.params.max_nodes >= drafts[sequence].n) return;
-    const specrt_sampling *s = &samplings[sequence];
-    specrt__cuda_distribution *distribution = &v.distributions[at];
-    uint64_t best = 0;
-    logits += at * v.params.n_logits;
-    for (int32_t i = specrt__block_thread(); i < n_parts; i += specrt__block_threads())
-        if (v.best[at * n_parts + i] > best) best = v.best[at * n_parts + i];
-    best = specrt__block_max(best);
-    int32_t id = best ? specrt__shortlist_key_id(best) : -1;
-    float max = id < 0 ? 0 : logits[id];
-    bool drawn = v.params.sampled && s->temperature > 0 && best > 0 && max < INFINITY;
-    if (specrt__block_thread() == 0) {
-        distribution->best = id;
-        distribution->drawn = drawn;
-        distribution->max = max;
-        distribution->scale = s->temperature > 1e-30f ? 1 / s->temperature : 1e30f;
-        distribution->least = 0;
-        distribution->order = 0;
-        distribution->id = INT32_MAX;
-        v.tokens[at] = id;
-    }
-    __syncthreads();
-    if (!drawn || v.params.sampled < 2) return;
-    if (s->top_k > 0 && s->top_k < n_vocab)
-        specrt__verify_cut(distribution, logits, n_vocab, -1, s->top_k);
-    if (s->top_p > 0 && s->top_p < 1)
-        specrt__verify_nucleus(distribution, logits, n_vocab, s->top_p);
-    if (specrt__block_thread() == 0) distribution->least = s->min_p;
-}
-
-/* Block (b, node): the sum of the weights of logits [b * 1024, + 1024), in the lanes of the twin.
- *   grid (n_blocks, n_batch * max_nodes), any block.  Twin: specrt__verify_sum */
-static __global__ void specrt__verify_sum_kernel(specrt__cuda_verifier v,
-                                                 const specrt_cuda_draft *drafts,
-                                                 const float *logits) {
-    __shared__ float weights[SPECRT__VERIFY_BLOCK];
-    __shared__ double lanes[SPECRT__VERIFY_LANES];
-    int64_t at = blockIdx.y;
-    int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_BLOCK, thread = specrt__block_thread();
-    int32_t n = specrt__pool_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
-    if ((int32_t)at % v.params.max_nodes >= drafts[at / v.params.max_nodes].n) return;
-    const specrt__cuda_distribution *distribution = &v.distributions[at];
-    if (!distribution->drawn) return;
-    for (int32_t i = thread; i < n; i += specrt__block_threads())
-        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_logits, begin + i);
-    __syncthreads();
-    if (thread < SPECRT__VERIFY_LANES) {
-        double sum = 0;
-        int32_t whole = n - n % SPECRT__VERIFY_LANES;
-        for (int32_t i = thread; i < whole; i += SPECRT__VERIFY_LANES) sum += (double)weights[i];
-        for (int32_t i = whole; i < n && thread == 0; i++) sum += (double)weights[i];
-        lanes[thread] = sum;
-    }
-    __syncthreads();
-    if (thread == 0)
-        v.sums[at * gridDim.x + blockIdx.x] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-                                              ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+/* Sums of as many blocks as the thread block has eight threads, from `first` on. */
+static __device__ void specrt__verify_sum_blocks(const specrt__cuda_distribution &distribution,
+                                                 const float *logits, int32_t n_vocab,
+                                                 int32_t first, double *sums) {
+    int32_t block = first + specrt__block_thread() / SPECRT__VERIFY_LANES;
+    int32_t begin = block * SPECRT__VERIFY_BLOCK;
+    int32_t n = specrt__pool_least(n_vocab - begin, SPECRT__VERIFY_BLOCK);
+    double sum = specrt__verify_sum(distribution, logits + begin, begin, n);
+    if (n > 0 && specrt__block_thread() % SPECRT__VERIFY_LANES == 0) sums[block] = sum;
 }
 
 /* Of sums [n]: their sum, and with a target where the running sum passes it: *block, and in *before what
@@ -5151,6 +4945,599 @@ static __device__ double specrt__verify_add(const double *sums, int32_t n, doubl
     return sum;
 }
 
+/* --- the best token --- */
+
+/* Block (p, node): the greatest key of logits [p * PART, + PART) of a node of all; NaN and -inf
+ * are none.
+ *   logits [n_batch, max_nodes, n_logits] -> best u64 [n_batch, max_nodes, gridDim.x]
+ *   grid (parts, n_batch * max_nodes), any block.  Twin: specrt_logits_topk */
+static __global__ void specrt__verify_best_kernel(specrt__cuda_verifier v,
+                                                  const specrt_cuda_draft *drafts,
+                                                  const float *logits) {
+    int32_t at = (int32_t)blockIdx.y, n_vocab = v.params.n_vocab;
+    if (at % v.params.max_nodes >= drafts[at / v.params.max_nodes].n) return;
+    int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_PART;
+    int32_t end = specrt__pool_least(n_vocab, begin + SPECRT__VERIFY_PART);
+    uint64_t best = 0;
+    logits += (int64_t)at * v.params.n_logits;
+    for (int32_t i = begin + specrt__block_thread(); i < end; i += specrt__block_threads()) {
+        uint64_t key = specrt__shortlist_key(logits[i], i);
+        if (logits[i] > -INFINITY && key > best) best = key;
+    }
+    best = specrt__block_max(best);
+    if (specrt__block_thread() == 0) v.best[(int64_t)at * gridDim.x + blockIdx.x] = best;
+}
+
+/* --- filters: one block a node --- */
+
+/* Tokens that a filter looks at: all of a row of logits, or candidates, by their keys. */
+struct specrt__verify_tokens {
+    const float *logits;  /* [n] */
+    const uint64_t *keys; /* [n] in any order; NULL: all tokens */
+    int32_t n;
+};
+
+enum { SPECRT__VERIFY_SOME = 4 }; /* tokens of a thread whose loads are under way */
+
+/* The next tokens of a thread, from `first` on; -inf behind the last. */
+static __device__ void specrt__verify_read(const specrt__verify_tokens &tokens, int32_t first,
+                                           float *logits, int32_t *ids) {
+    int32_t step = specrt__block_threads();
+    uint64_t keys[SPECRT__VERIFY_SOME];
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__VERIFY_SOME && !tokens.keys; j++) {
+        ids[j] = first + j * step;
+        logits[j] = ids[j] < tokens.n ? tokens.logits[ids[j]] : -INFINITY;
+    }
+    if (!tokens.keys) return;
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__VERIFY_SOME; j++)
+        keys[j] = first + j * step < tokens.n ? tokens.keys[first + j * step] : 0;
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__VERIFY_SOME; j++) {
+        ids[j] = specrt__shortlist_key_id(keys[j]);
+        logits[j] = keys[j] ? specrt__shortlist_key_logit(keys[j]) : -INFINITY;
+    }
+}
+
+/* The lane at which the running sum of x over lanes, from *before on, reaches a goal, the last if none
+ * does. *before: what lies before that lane. One warp calls. */
+template <typename T>
+static __device__ int32_t specrt__verify_cross(T x, T goal, T *before, bool *reached) {
+    int lane = specrt__block_thread() % 32;
+    T sum = x;
+    for (int by = 1; by < 32; by *= 2) {
+        T other = __shfl_up_sync(0xffffffffu, sum, (unsigned)by);
+        if (lane >= by) sum += other;
+    }
+    unsigned lanes = __ballot_sync(0xffffffffu, *before + sum >= goal);
+    int source = lanes ? __ffs((int)lanes) - 1 : 31;
+    T below = __shfl_sync(0xffffffffu, sum, source > 0 ? source - 1 : 0);
+    if (source > 0) *before += below;
+    *reached = lanes != 0;
+    return source;
+}
+
+/* The bin of a histogram where the sum from its upper end reaches a goal, the last if it does not. `above` is
+ * what lies above the bins, *above then what lies above that bin. Warps add up 32nds of the bins. */
+template <typename T>
+static __device__ int32_t specrt__verify_reach(const T *bins, int32_t n_bins, T goal, T *above) {
+    __shared__ T sums[32], shared_above;
+    __shared__ int32_t bin;
+    int32_t thread = specrt__block_thread(), lane = thread % 32, width = n_bins / 32;
+    for (int32_t group = thread / 32; group < 32; group += specrt__block_threads() / 32) {
+        T sum = 0;
+        for (int32_t i = lane; i < width; i += 32) sum += bins[n_bins - 1 - group * width - i];
+        for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
+        if (lane == 0) sums[group] = sum;
+    }
+    __syncthreads();
+    if (thread < 32) {
+        bool reached;
+        T before = *above;
+        int32_t last =
+            n_bins - 1 - width * specrt__verify_cross(sums[lane], goal, &before, &reached);
+        int32_t first = 0, source = 0;
+        for (reached = false; first < width && !reached; first += 32) {
+            T here = before, x = bins[last - first - lane];
+            source = specrt__verify_cross(x, goal, &here, &reached);
+            T row = here + __shfl_sync(0xffffffffu, x, 31);
+            before = reached || first + 32 == width ? here : row;
+        }
+        if (lane == 0) bin = last - (first - 32) - source, shared_above = before;
+    }
+    __syncthreads();
+    *above = shared_above;
+    int32_t out = bin;
+    __syncthreads();
+    return out;
+}
+
+/* Whether a filter looks at a token: those kept so far that have this weight, or any when it is negative. */
+static __device__ bool specrt__verify_among(const specrt__cuda_distribution &distribution,
+                                            float logit, int32_t id, float weight) {
+    if (weight < 0) return logit > -INFINITY;
+    return specrt__verify_kept(distribution, logit, id) == weight;
+}
+
+/* The order of the k-th of such tokens by (logit descending, id ascending), found digit by digit. *rest: its
+ * place among those of the same order, *n_same: how many those are. Beyond the last token all are kept.
+ *   same : 0, or an order: then the complement of the k-th id among the tokens of that order */
+static __device__ uint32_t specrt__verify_kth(const specrt__cuda_distribution distribution,
+                                              const specrt__verify_tokens &tokens, float weight,
+                                              uint32_t same, int32_t k, int32_t *rest,
+                                              int32_t *n_same) {
+    __shared__ int32_t bins[SPECRT__VERIFY_BINS];
+    uint32_t prefix = 0;
+    int32_t above = 0, bin = 0, ids[SPECRT__VERIFY_SOME];
+    int32_t step = SPECRT__VERIFY_SOME * specrt__block_threads();
+    float logits[SPECRT__VERIFY_SOME];
+    for (int shift = 21; shift >= -1; shift -= 11) { /* digits of 11, 11 and 10 bits */
+        int low = shift > 0 ? shift : 0, top = shift + 11;
+        for (int32_t i = specrt__block_thread(); i < SPECRT__VERIFY_BINS;
+             i += specrt__block_threads())
+            bins[i] = 0;
+        __syncthreads();
+        for (int32_t i = specrt__block_thread(); i < tokens.n; i += step) {
+            specrt__verify_read(tokens, i, logits, ids);
+            SPECRT__LAUNCH_UNROLL
+            for (int j = 0; j < SPECRT__VERIFY_SOME; j++) {
+                uint32_t order = specrt__shortlist_order(logits[j]);
+                uint32_t x = same ? ~(uint32_t)ids[j] : order;
+                if ((same && order != same) || (top < 32 && x >> top != prefix >> top)) continue;
+                if (specrt__verify_among(distribution, logits[j], ids[j], weight))
+                    atomicAdd(&bins[x >> low & ((1u << (top - low)) - 1)], 1);
+            }
+        }
+        __syncthreads();
+        bin = specrt__verify_reach<int32_t>(bins, SPECRT__VERIFY_BINS, k, &above);
+        prefix |= (uint32_t)bin << low;
+    }
+    *rest = k - above;
+    *n_same = bins[bin];
+    __syncthreads();
+    return prefix;
+}
+
+/* Of the tokens that `weight` names only the k best are kept, and all that are better. Those that an earlier
+ * cut removed stay away. */
+static __device__ void specrt__verify_cut(specrt__cuda_distribution *distribution,
+                                          const specrt__verify_tokens &tokens, float weight,
+                                          int32_t k) {
+    int32_t rest, n_same;
+    uint32_t order = specrt__verify_kth(*distribution, tokens, weight, 0, k, &rest, &n_same);
+    int32_t id = order == distribution->order ? distribution->id : INT32_MAX;
+    if (rest < n_same)
+        id = (int32_t)~specrt__verify_kth(*distribution, tokens, weight, order, rest, &rest,
+                                          &n_same);
+    __syncthreads();
+    if (specrt__block_thread() == 0) {
+        distribution->order = order;
+        distribution->id = id;
+    }
+    __syncthreads();
+}
+
+enum { SPECRT__VERIFY_MASSES = 1024 };
+
+/* Sums of the kept weights whose upper bits are prefix's, by the ten bits from `shift` on. Those of a bin
+ * share their exponent, so each is a whole number of units and the sum exact, whoever adds first. Weights
+ * are at most 1, so the two bits above the first digit are 0. */
+static __device__ void specrt__verify_weigh(const specrt__cuda_distribution distribution,
+                                            const specrt__verify_tokens &tokens, uint32_t prefix,
+                                            int shift, double *masses) {
+    __shared__ unsigned long long units[SPECRT__VERIFY_MASSES];
+    int32_t thread = specrt__block_thread(), ids[SPECRT__VERIFY_SOME];
+    int32_t step = SPECRT__VERIFY_SOME * specrt__block_threads();
+    float logits[SPECRT__VERIFY_SOME];
+    for (int32_t i = thread; i < SPECRT__VERIFY_MASSES; i += specrt__block_threads()) units[i] = 0;
+    __syncthreads();
+    for (int32_t i = thread; i < tokens.n; i += step) {
+        specrt__verify_read(tokens, i, logits, ids);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__VERIFY_SOME; j++) {
+            float weight = specrt__verify_kept(distribution, logits[j], ids[j]);
+            uint32_t bits = __float_as_uint(weight);
+            if (bits == 0 || bits >> shift >> 10 != prefix >> shift >> 10) continue;
+            atomicAdd(&units[bits >> shift & (SPECRT__VERIFY_MASSES - 1)],
+                      (unsigned long long)((bits & 0x7fffffu) | 0x800000u));
+        }
+    }
+    __syncthreads();
+    for (int32_t i = thread; i < SPECRT__VERIFY_MASSES; i += specrt__block_threads()) {
+        uint32_t bits = prefix | (uint32_t)i << shift;
+        masses[i] = ldexp((double)units[i], (int)(bits >> 23) - 150);
+    }
+    __syncthreads();
+}
+
+/* How many tokens are kept with a weight above 0. */
+static __device__ int32_t specrt__verify_count(const specrt__cuda_distribution distribution,
+                                               const specrt__verify_tokens &tokens, float weight) {
+    int32_t n = 0, ids[SPECRT__VERIFY_SOME];
+    float logits[SPECRT__VERIFY_SOME];
+    for (int32_t i = specrt__block_thread(); i < tokens.n;
+         i += SPECRT__VERIFY_SOME * specrt__block_threads()) {
+        specrt__verify_read(tokens, i, logits, ids);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__VERIFY_SOME; j++)
+            n += specrt__verify_kept(distribution, logits[j], ids[j]) == weight;
+    }
+    return (int32_t)specrt__block_sum((double)n);
+}
+
+/* The fewest of the best whose weights reach a share of all that is kept: the weight in which the mass is
+ * reached, then how many of that weight. @return false: the tokens may be too few for that, and nothing is
+ * cut. Twin: specrt__verify_nucleus.
+ *   total, error : of all that is kept, and by how much that may be wrong; error negative: it is all here
+ *   least : all tokens of this order or above are among them; 1: all that is kept is. Near to it a weight
+ *           may belong to a lower order, too. */
+static __device__ bool specrt__verify_nucleus(specrt__cuda_distribution *distribution,
+                                              const specrt__verify_tokens &tokens, float top_p,
+                                              double total, double error, uint32_t least) {
+    __shared__ double masses[SPECRT__VERIFY_MASSES];
+    double mass = (double)top_p * (total - error), above = 0, n;
+    uint32_t prefix = 0;
+    for (int shift = 20; shift >= 0; shift -= 10) {
+        specrt__verify_weigh(*distribution, tokens, prefix, shift, masses);
+        if (shift == 20 && error < 0) {
+            double all = 0;
+            for (int32_t i = specrt__block_thread(); i < SPECRT__VERIFY_MASSES;
+                 i += specrt__block_threads())
+                all += masses[i];
+            mass = (double)top_p * specrt__block_sum(all);
+            error = 0;
+        }
+        int32_t bin = specrt__verify_reach<double>(masses, SPECRT__VERIFY_MASSES, mass, &above);
+        prefix |= (uint32_t)bin << shift;
+    }
+    float weight = __uint_as_float(prefix);
+    int32_t n_same = specrt__verify_count(*distribution, tokens, weight);
+    n = ceil((mass - above) / (double)weight);
+    float edge = specrt__verify_weight(specrt__shortlist_key_logit((uint64_t)least << 32),
+                                       distribution->max, distribution->scale);
+    if (least > 1 && !(n <= n_same && weight > 1.0001f * edge)) return false;
+    if (ceil((mass + 2 * (double)top_p * error - above) / (double)weight) > n) return false;
+    if (!(n < n_same)) n = n_same;
+    specrt__verify_cut(distribution, tokens, weight, n > 1 ? (int32_t)n : 1);
+    return true;
+}
+
+// >>verify_filter : src/cuda/verify_filter.cuh
+/* verify_filter.cuh : owns candidates, the few tokens of a node among which its filters end, so that its
+ * logits are read once. With top_p alone all weights count: parts sum up theirs, each below its own greatest
+ * logit. Where the error of that may decide, they are read again (docs/decisions/gpu.md has the bytes).
+ *
+ * A part takes every so many-th line of logits, so that parts are alike wherever frequent tokens stand. Each
+ * lists its greatest, as it finds them, from some order on; all tokens of the greatest of these orders are
+ * then known. Where they do not hold all that is kept, as where many tie, filters look at all logits. */
+
+enum {
+    SPECRT__VERIFY_CANDIDATES = 128, /* of a part at most, about 2% of it */
+    SPECRT__VERIFY_GROUPS = 128,     /* of a part's tokens */
+    SPECRT__VERIFY_SURE = 64,        /* candidates of a part at least, if not too many tie */
+    SPECRT__VERIFY_LINES = SPECRT__VERIFY_BLOCK / SPECRT__VERIFY_THREADS /* of a block of sums */
+};
+
+/* --- candidates --- */
+
+/* The token that number j of a thread's logits belongs to; lanes are neighbours, and parts take turns at
+ * lines. */
+static __device__ int32_t specrt__verify_column(int j) {
+    int32_t place = specrt__block_place(SPECRT__VERIFY_EACH, j);
+    int32_t line = place / SPECRT__VERIFY_THREADS * (int32_t)gridDim.x + (int32_t)blockIdx.x;
+    return line * SPECRT__VERIFY_THREADS + place % SPECRT__VERIFY_THREADS;
+}
+
+/* The same token's key. */
+static __device__ uint64_t specrt__verify_key(uint32_t order, int j) {
+    return (uint64_t)order << 32 | (uint32_t)~specrt__verify_column(j);
+}
+
+/* The greatest of each group, in order. A group has some columns of each 32, in lines that are far from each
+ * other, so that great logits in a row are spread over all groups. */
+static __device__ void specrt__verify_rank_groups(const uint32_t *orders, uint32_t *sorted) {
+    __shared__ uint32_t groups[SPECRT__VERIFY_GROUPS];
+    const int kEach = SPECRT__VERIFY_GROUPS / 32;
+    int thread = specrt__block_thread();
+    if (thread < SPECRT__VERIFY_GROUPS) groups[thread] = 0;
+    __syncthreads();
+    SPECRT__LAUNCH_UNROLL
+    for (int g = 0; g < kEach; g++) {
+        uint32_t most = 0;
+        SPECRT__LAUNCH_UNROLL
+        for (int j = g; j < SPECRT__VERIFY_EACH; j += kEach) most = max(most, orders[j]);
+        atomicMax(&groups[32 * g + thread % 32], most);
+    }
+    __syncthreads();
+    if (thread < SPECRT__VERIFY_GROUPS) {
+        uint32_t mine = groups[thread];
+        int rank = 0;
+        for (int i = 0; i < SPECRT__VERIFY_GROUPS; i++)
+            rank += groups[i] > mine || (groups[i] == mine && i < thread);
+        sorted[rank] = mine;
+    }
+    __syncthreads();
+}
+
+/* Lists the tokens of a part in the order of their ids, from some order on: of `sure` groups at least one
+ * each; of fewer, where those are too many.
+ *   keys : [SPECRT__VERIFY_CANDIDATES] */
+static __device__ void specrt__verify_list(const uint32_t *orders, int32_t sure, uint64_t *keys,
+                                           uint32_t *least, int32_t *n_keys) {
+    __shared__ uint32_t sorted[SPECRT__VERIFY_GROUPS];
+    uint32_t from;
+    int32_t before[SPECRT__VERIFY_EACH], n;
+    bool takes[SPECRT__VERIFY_EACH];
+    specrt__verify_rank_groups(orders, sorted);
+    do { /* no token has the last of these orders */
+        from = sure > 0 ? max(sorted[sure - 1], 1u) : UINT32_MAX;
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__VERIFY_EACH; j++) takes[j] = orders[j] >= from;
+        n = specrt__block_ranks<SPECRT__VERIFY_EACH>(takes, before);
+        sure /= 2;
+    } while (n > SPECRT__VERIFY_CANDIDATES);
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__VERIFY_EACH; j++)
+        if (takes[j]) keys[before[j]] = specrt__verify_key(orders[j], j);
+    if (specrt__block_thread() == 0) *least = from, *n_keys = n;
+}
+
+/* What a part's weights sum up to, were its own best the greatest, and the sum of each weight times what
+ * stands in its exponent, which tells how far rounding goes.
+ *   row : -inf where there is no token;  sums [2] */
+static __device__ void specrt__verify_estimate(const float *row, uint64_t best, float temperature,
+                                               double *sums) {
+    float max = specrt__shortlist_key_logit(best), far = 0;
+    float scale = specrt__verify_scale(temperature);
+    double sum = 0;
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__VERIFY_EACH; j++) {
+        float weight = specrt__verify_weight(row[j], max, scale);
+        sum += (double)weight;
+        if (weight > 0) far += weight * (max - row[j]) * scale;
+    }
+    sum = specrt__block_sum(sum);
+    double all = specrt__block_sum((double)far);
+    if (specrt__block_thread() == 0) sums[0] = sum, sums[1] = all;
+}
+
+/* Block (p, node): the best of a part of a node's logits, every so many-th line of SPECRT__VERIFY_THREADS,
+ * and its candidates where the node is cut by top_k or top_p. NaN and -inf are none.
+ *   logits [n_batch, max_nodes, n_logits] -> best, keys, least, n_keys, estimates
+ *   grid (parts, n_batch * max_nodes), block SPECRT__VERIFY_THREADS.  Twin: specrt__verify_collect */
+static __global__ void __launch_bounds__(SPECRT__VERIFY_THREADS, 4)
+    specrt__verify_candidates_kernel(specrt__cuda_verifier v, const specrt_cuda_draft *drafts,
+                                     const specrt_sampling *samplings, const float *logits) {
+    int32_t node = (int32_t)blockIdx.y, sequence = node / v.params.max_nodes;
+    int32_t n_vocab = v.params.n_vocab;
+    if (node % v.params.max_nodes >= drafts[sequence].n) return;
+    const specrt_sampling *s = &samplings[sequence];
+    int64_t at = (int64_t)node * gridDim.x + blockIdx.x;
+    uint32_t orders[SPECRT__VERIFY_EACH];
+    float row[SPECRT__VERIFY_EACH]; /* loads under way */
+    uint64_t best = 0;
+    logits += (int64_t)node * v.params.n_logits;
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__VERIFY_EACH; j++)
+        row[j] = specrt__verify_column(j) < n_vocab ? logits[specrt__verify_column(j)] : -INFINITY;
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__VERIFY_EACH; j++) {
+        orders[j] = row[j] > -INFINITY ? specrt__shortlist_order(row[j]) : 0;
+        if (orders[j] > 0) best = max(best, specrt__verify_key(orders[j], j));
+    }
+    best = specrt__block_max(best);
+    if (specrt__block_thread() == 0) v.best[at] = best;
+    bool top_k = s->top_k > 0 && s->top_k < n_vocab;
+    if (!(s->temperature > 0) || !(top_k || (s->top_p > 0 && s->top_p < 1))) return;
+    if (!top_k) specrt__verify_estimate(row, best, s->temperature, v.estimates + 2 * at);
+    int32_t sure = top_k ? specrt__pool_least(s->top_k, SPECRT__VERIFY_SURE) : SPECRT__VERIFY_SURE;
+    specrt__verify_list(orders, sure, v.keys + at * SPECRT__VERIFY_CANDIDATES, &v.least[at],
+                        &v.n_keys[at]);
+}
+
+/* A node's candidates that are all known, moved together: part by part, each in the order of ids.
+ *   n_parts : of a node;  *least : all tokens of this order or above are among them */
+static __device__ specrt__verify_tokens specrt__verify_gather(const specrt__cuda_verifier &v,
+                                                              int64_t node, int32_t n_parts,
+                                                              uint32_t *least) {
+    int64_t at = node * n_parts;
+    uint64_t *keys = v.keys + at * SPECRT__VERIFY_CANDIDATES, greatest = 0, most = 0;
+    int32_t thread = specrt__block_thread(), n = 0, before;
+    for (int32_t p = thread; p < n_parts; p += specrt__block_threads()) {
+        greatest = max(greatest, (uint64_t)v.least[at + p]);
+        most = max(most, (uint64_t)v.n_keys[at + p]);
+    }
+    *least = (uint32_t)specrt__block_max(greatest);
+    int32_t width = (int32_t)specrt__block_max(most), n_places = n_parts * width;
+    for (int32_t first = 0; first < n_places; first += specrt__block_threads()) {
+        int32_t i = first + thread, part = i / width, j = i % width;
+        bool in = i < n_places && j < v.n_keys[at + part];
+        uint64_t key = in ? keys[part * SPECRT__VERIFY_CANDIDATES + j] : 0;
+        bool take = key >> 32 >= *least;
+        int32_t n_taken = specrt__block_rank(take, &before);
+        if (i < n_places && j == 0) v.starts[at + part] = n + before;
+        if (take) keys[n + before] = key; /* no later one is read from here */
+        n += n_taken;
+    }
+    __syncthreads();
+    if (thread == 0) v.least[at] = *least, v.n_keys[at] = n; /* for another look */
+    return {NULL, keys, n};
+}
+
+/* The sum of a node's weights, from its parts', and by how much that may be wrong. A weight is wrong by 2^-23
+ * of it, times the number in its exponent or 2; here the sum's, the estimate's and the shift to the node's
+ * best are, each at most so much, and as much again for safety. */
+static __device__ double specrt__verify_total_estimate(const specrt__cuda_verifier &v, int64_t node,
+                                                       int32_t n_parts, double *error) {
+    const specrt__cuda_distribution *d = &v.distributions[node];
+    double sum = 0, far = 0;
+    for (int32_t p = specrt__block_thread(); p < n_parts; p += specrt__block_threads()) {
+        int64_t at = node * n_parts + p;
+        if (v.best[at] == 0) continue;
+        double max = (double)specrt__shortlist_key_logit(v.best[at]);
+        double below = ((double)d->max - max) * (double)d->scale, share = exp(-below);
+        sum += share * v.estimates[2 * at];
+        far += share * (v.estimates[2 * at + 1] + below * v.estimates[2 * at]);
+    }
+    sum = specrt__block_sum(sum);
+    far = specrt__block_sum(far);
+    *error = far / (1 << 21) + sum / (1 << 20);
+    return sum;
+}
+
+/* Of keys [begin, end) in the order of their ids the first whose id is at least this. */
+static __device__ int32_t specrt__verify_first(const uint64_t *keys, int32_t begin, int32_t end,
+                                               int32_t id) {
+    while (begin < end) {
+        int32_t middle = begin + (end - begin) / 2;
+        if (specrt__shortlist_key_id(keys[middle]) < id)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
+/* Sums of what is kept of candidates, by the blocks of a vocabulary: a thread adds those of a block, in the
+ * order of their ids. */
+static __device__ void specrt__verify_sum_candidates(const specrt__cuda_verifier &v, int64_t node,
+                                                     const specrt__verify_tokens &tokens,
+                                                     int32_t n_parts, int32_t n_blocks) {
+    const specrt__cuda_distribution distribution = v.distributions[node];
+    const int32_t *starts = v.starts + node * n_parts;
+    for (int32_t block = specrt__block_thread(); block < n_blocks;
+         block += specrt__block_threads()) {
+        double sum = 0;
+        for (int32_t line = 0; line < SPECRT__VERIFY_LINES; line++) {
+            int32_t from = block * SPECRT__VERIFY_BLOCK + line * SPECRT__VERIFY_THREADS;
+            int32_t part = from / SPECRT__VERIFY_THREADS % n_parts;
+            int32_t end = part + 1 < n_parts ? starts[part + 1] : tokens.n;
+            int32_t i = specrt__verify_first(tokens.keys, starts[part], end, from);
+            for (; i < end; i++) {
+                int32_t id = specrt__shortlist_key_id(tokens.keys[i]);
+                if (id >= from + SPECRT__VERIFY_THREADS) break;
+                sum += (double)specrt__verify_kept(distribution,
+                                                   specrt__shortlist_key_logit(tokens.keys[i]), id);
+            }
+        }
+        v.sums[node * n_blocks + block] = sum;
+    }
+}
+
+/* --- filters --- */
+
+/* Cuts a node's distribution as its sampling says. @return false: the tokens may be too few, and nothing is
+ * cut.
+ *   total, error, least : as in specrt__verify_nucleus() */
+static __device__ bool specrt__verify_filter(specrt__cuda_distribution *distribution,
+                                             const specrt__verify_tokens &tokens,
+                                             const specrt_sampling *s, double total, double error,
+                                             uint32_t least) {
+    if (distribution->top_k) {
+        if (least > 1 && tokens.n < s->top_k) return false;
+        specrt__verify_cut(distribution, tokens, -1, s->top_k);
+        error = -1, least = 1;
+    }
+    return !distribution->top_p ||
+           specrt__verify_nucleus(distribution, tokens, s->top_p, total, error, least);
+}
+
+/* Block i: what top_k and top_p keep of node i of all, and its sums. Where top_p cuts alone and an estimate
+ * of all weights may not do, it is left to a second launch, after they are summed.
+ *   grid (n_batch * max_nodes), any block.  Twin: specrt__verify_distribution */
+static __global__ void __launch_bounds__(SPECRT__VERIFY_THREADS, 3)
+    specrt__verify_filter_kernel(specrt__cuda_verifier v, const specrt_cuda_draft *drafts,
+                                 const specrt_sampling *samplings, const float *logits,
+                                 int32_t n_parts, int32_t n_blocks, bool again) {
+    int64_t node = blockIdx.x, at = node * n_parts;
+    int32_t sequence = (int32_t)node / v.params.max_nodes, n_vocab = v.params.n_vocab, block;
+    if ((int32_t)node % v.params.max_nodes >= drafts[sequence].n) return;
+    const specrt_sampling *s = &samplings[sequence];
+    specrt__cuda_distribution *distribution = &v.distributions[node];
+    if (!distribution->drawn || !(distribution->top_k || distribution->top_p)) return;
+    if (again && !distribution->whole) return;
+    double *sums = v.sums + node * n_blocks, total = 0, error = 0, before;
+    specrt__verify_tokens few = {NULL, v.keys + at * SPECRT__VERIFY_CANDIDATES, v.n_keys[at]};
+    specrt__verify_tokens all = {logits + node * v.params.n_logits, NULL, n_vocab};
+    uint32_t least = v.least[at];
+    if (again)
+        total = specrt__verify_add(sums, n_blocks, (double)INFINITY, &block, &before);
+    else
+        few = specrt__verify_gather(v, node, n_parts, &least);
+    if (!again && !distribution->top_k)
+        total = specrt__verify_total_estimate(v, node, n_parts, &error);
+    specrt__verify_tokens tokens = few;
+    bool enough = true;
+    while (!specrt__verify_filter(distribution, tokens, s, total, error, least)) {
+        if (!again && !distribution->top_k) {
+            if (specrt__block_thread() == 0) distribution->whole = true;
+            return;
+        }
+        tokens = all, enough = false, least = 1; /* which always is enough */
+    }
+    if (specrt__block_thread() == 0) distribution->least = s->min_p;
+    __syncthreads();
+    if (enough) specrt__verify_sum_candidates(v, node, few, n_parts, n_blocks);
+    for (int32_t first = 0; first < n_blocks && !enough;
+         first += specrt__block_threads() / SPECRT__VERIFY_LANES)
+        specrt__verify_sum_blocks(*distribution, all.logits, n_vocab, first, sums);
+}
+
+// >>verify : src/cuda/verify.cuh
+/* verify.cuh : owns, on the device, what the target emits, and the launches. Every node draws at once, each
+ * under the key of its position, then the path is walked. Chains sampled from the drafter are accepted or
+ * rejected, node by node. */
+
+/* --- kernels --- */
+
+/* Block i: how node i of all draws, before top_k and top_p.
+ *   best u64 [., n_parts] -> distributions; tokens where nothing is drawn;  grid (n_batch * max_nodes), any
+ *   block. Twin: specrt__verify_distribution */
+static __global__ void specrt__verify_distribution_kernel(specrt__cuda_verifier v,
+                                                          const specrt_cuda_draft *drafts,
+                                                          const specrt_sampling *samplings,
+                                                          const float *logits, int32_t n_parts) {
+    int64_t at = blockIdx.x;
+    int32_t sequence = (int32_t)at / v.params.max_nodes;
+    if ((int32_t)at % v.params.max_nodes >= drafts[sequence].n) return;
+    const specrt_sampling *s = &samplings[sequence];
+    specrt__cuda_distribution d;
+    uint64_t best = 0;
+    for (int32_t i = specrt__block_thread(); i < n_parts; i += specrt__block_threads())
+        best = max(best, v.best[at * n_parts + i]);
+    best = specrt__block_max(best);
+    if (specrt__block_thread() > 0) return;
+    bool filters = v.params.sampled == 2;
+    d.best = best ? specrt__shortlist_key_id(best) : -1;
+    d.max = d.best < 0 ? 0 : logits[at * v.params.n_logits + d.best];
+    d.drawn = v.params.sampled && s->temperature > 0 && best > 0 && d.max < INFINITY;
+    d.scale = specrt__verify_scale(s->temperature);
+    d.top_k = filters && s->top_k > 0 && s->top_k < v.params.n_vocab;
+    d.top_p = filters && s->top_p > 0 && s->top_p < 1;
+    d.whole = !d.top_k && !d.top_p;
+    d.least = filters && d.whole ? s->min_p : 0;
+    d.order = 0;
+    d.id = INT32_MAX;
+    v.distributions[at] = d;
+    v.tokens[at] = d.best;
+}
+
+/* Block (b, node): sums of the weights of blocks of logits [1024], as many as there are eight threads. Where
+ * few are kept they are summed where they are found.
+ *   grid (n_blocks / (threads / 8), n_batch * max_nodes), any block */
+static __global__ void specrt__verify_sum_kernel(specrt__cuda_verifier v,
+                                                 const specrt_cuda_draft *drafts,
+                                                 const float *logits, int32_t n_blocks) {
+    int64_t at = blockIdx.y;
+    int32_t first = (int32_t)blockIdx.x * (specrt__block_threads() / SPECRT__VERIFY_LANES);
+    if ((int32_t)at % v.params.max_nodes >= drafts[at / v.params.max_nodes].n) return;
+    const specrt__cuda_distribution distribution = v.distributions[at];
+    if (!distribution.drawn || !distribution.whole) return;
+    specrt__verify_sum_blocks(distribution, logits + at * v.params.n_logits, v.params.n_vocab,
+                              first, v.sums + at * n_blocks);
+}
+
 /* Block i: the token that node i of all draws.
  *   grid (n_batch * max_nodes), block SPECRT__VERIFY_THREADS at most.  Twin: specrt__verify_pick */
 static __global__ void specrt__verify_pick_kernel(specrt__cuda_verifier v,
@@ -5173,15 +5560,20 @@ static __global__ void specrt__verify_pick_kernel(specrt__cuda_verifier v,
     int32_t begin = block * SPECRT__VERIFY_BLOCK;
     int32_t n = specrt__pool_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
     for (int32_t i = thread; i < n; i += specrt__block_threads())
-        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_logits, begin + i);
+        weights[i] = specrt__verify_kept(*distribution, logits[at * v.params.n_logits + begin + i],
+                                         begin + i);
     __syncthreads();
-    if (thread > 0) return;
-    for (int32_t i = 0; i < n && before <= target; i++) {
-        if (!(weights[i] > 0)) continue;
-        token = begin + i;
-        before += (double)weights[i];
+    if (thread >= 32) return; /* one warp passes over what filters removed, 32 at a time */
+    for (int32_t i = 0; i < n && before <= target; i += 32) {
+        float weight = i + thread < n ? weights[i + thread] : 0;
+        unsigned kept = __ballot_sync(0xffffffffu, weight > 0);
+        for (; kept && before <= target; kept &= kept - 1) {
+            int lane = __ffs((int)kept) - 1;
+            token = begin + i + lane;
+            before += (double)__shfl_sync(0xffffffffu, weight, lane);
+        }
     }
-    v.tokens[at] = token;
+    if (thread == 0) v.tokens[at] = token;
 }
 
 /* The path of a sequence: while a child has the token that its parent drew; none, if a node of it drew
@@ -5306,7 +5698,7 @@ static __device__ double specrt__verify_soften(const specrt__verify_shortlist &f
                                                int32_t *ids, float *probs) {
     const specrt__cuda_segment *segments = from.segments + (int64_t)blockIdx.x * from.n_segments;
     const float *logits = from.logits + (int64_t)blockIdx.x * n;
-    float scale = from.temperature > 1e-30f ? 1 / from.temperature : 1e30f;
+    float scale = specrt__verify_scale(from.temperature);
     int32_t thread = specrt__block_thread(), threads = specrt__block_threads();
     uint64_t best = 0;
     double sum = 0;
@@ -5361,7 +5753,7 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
 /* What the distribution of a node gives a token. */
 static __device__ float specrt__verify_mass(const specrt__cuda_distribution *distribution,
                                             const float *logits, int32_t id) {
-    return distribution->drawn ? specrt__verify_kept(distribution, logits, id)
+    return distribution->drawn ? specrt__verify_kept(*distribution, logits[id], id)
                                : (float)(id == distribution->best);
 }
 
@@ -5486,6 +5878,12 @@ static size_t specrt__verify_lay_out(void *memory, specrt__cuda_verifier *v) {
     specrt__launch_carve(&arena, n_distributions * n_blocks, &v->sums);
     specrt__launch_carve(&arena, n_distributions, &v->distributions);
     specrt__launch_carve(&arena, n, &v->tokens);
+    n_parts *= v->params.sampled == 2 ? n : 0;
+    specrt__launch_carve(&arena, n_parts * SPECRT__VERIFY_CANDIDATES, &v->keys);
+    specrt__launch_carve(&arena, 2 * n_parts, &v->estimates);
+    specrt__launch_carve(&arena, n_parts, &v->least);
+    specrt__launch_carve(&arena, n_parts, &v->n_keys);
+    specrt__launch_carve(&arena, n_parts, &v->starts);
     v->scratch = ranking;
     return arena.bytes;
 }
@@ -5505,6 +5903,20 @@ SPECRT__KERNEL specrt_status specrt__cuda_verifier_place(const specrt__cuda_veri
     return SPECRT_STATUS_OK;
 }
 
+/* What top_k and top_p leave of the distributions; `again`: where a first look was not enough. */
+static specrt_status specrt__verify_launch_filter(const specrt__cuda_verifier *v,
+                                                  const specrt_cuda_draft *drafts,
+                                                  const specrt_sampling *samplings,
+                                                  const float *logits, bool again, void *stream) {
+    const specrt__cuda_verifier_params *p = &v->params;
+    if (p->sampled < 2) return SPECRT_STATUS_OK;
+    return SPECRT__LAUNCH(specrt__verify_filter_kernel, (unsigned)(p->n_batch * p->max_nodes),
+                          specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *v, drafts,
+                          samplings, logits,
+                          (int32_t)specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_PART),
+                          (int32_t)specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK), again);
+}
+
 /* The distributions of all nodes, and their sums. */
 static specrt_status specrt__verify_lay_distributions(const specrt__cuda_verifier *verifier,
                                                       const specrt_cuda_draft *drafts,
@@ -5516,16 +5928,22 @@ static specrt_status specrt__verify_lay_distributions(const specrt__cuda_verifie
     const specrt__cuda_verifier_params *p = &verifier->params;
     unsigned n = (unsigned)(p->n_batch * p->max_nodes);
     unsigned n_parts = specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_PART);
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_best_kernel, dim3(n_parts, n),
-                               specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
-                               drafts, logits));
-    SPECRT__TRY(SPECRT__LAUNCH(
-        specrt__verify_distribution_kernel, n,
-        p->sampled == 2 ? specrt__block_size(SPECRT__VERIFY_DISTRIBUTION_THREADS) : 32, 0, stream,
-        *verifier, drafts, samplings, logits, (int32_t)n_parts));
-    return SPECRT__LAUNCH(
-        specrt__verify_sum_kernel, dim3(specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK), n),
-        specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier, drafts, logits);
+    unsigned n_blocks = specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK);
+    int threads = specrt__block_size(SPECRT__VERIFY_THREADS);
+    dim3 sums(specrt__launch_blocks(n_blocks, threads / SPECRT__VERIFY_LANES), n);
+    if (p->sampled == 2)
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_candidates_kernel, dim3(n_parts, n),
+                                   (int)SPECRT__VERIFY_THREADS, 0, stream, *verifier, drafts,
+                                   samplings, logits));
+    else
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_best_kernel, dim3(n_parts, n), threads, 0, stream,
+                                   *verifier, drafts, logits));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_distribution_kernel, n, 32, 0, stream, *verifier,
+                               drafts, samplings, logits, (int32_t)n_parts));
+    SPECRT__TRY(specrt__verify_launch_filter(verifier, drafts, samplings, logits, false, stream));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_sum_kernel, sums, threads, 0, stream, *verifier,
+                               drafts, logits, (int32_t)n_blocks));
+    return specrt__verify_launch_filter(verifier, drafts, samplings, logits, true, stream);
 }
 
 /* The nodes of a batch's drafts. */

@@ -342,6 +342,12 @@ typedef struct specrt__cuda_verifier {
     specrt__cuda_distribution *distributions; /* DEVICE [n_batch, max_nodes] */
     double *sums;                             /* DEVICE [n_batch, max_nodes, blocks of a row] */
     int32_t *tokens; /* DEVICE [n_batch, max_nodes] what the target draws at each node */
+    /* Of filters, DEVICE [n_batch, max_nodes, parts of a row]; keys [., candidates of a part] */
+    uint64_t *keys;
+    double *estimates; /* [., 2] */
+    uint32_t *least;   /* a part's keys are all of its tokens of this order or above */
+    int32_t *n_keys;
+    int32_t *starts; /* of a part's keys among those that filters look at */
 } specrt__cuda_verifier;
 
 /* Memory is DEVICE, zeroed, borrowed. */

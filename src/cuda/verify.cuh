@@ -1,5 +1,6 @@
-/* verify.cuh : owns the path that is kept of a tree or of a sampled chain, and the launches of
- * verification. */
+/* verify.cuh : owns, on the device, what the target emits, and the launches. Every node draws at once, each
+ * under the key of its position, then the path is walked. Chains sampled from the drafter are accepted or
+ * rejected, node by node. */
 #ifndef CUDA_VERIFY_CUH
 #define CUDA_VERIFY_CUH
 
@@ -12,105 +13,55 @@
 #include "cuda/pool.cuh"
 #include "cuda/window.cuh"
 #include "cuda/verify_distribution.cuh"
+#include "cuda/verify_filter.cuh"
 
 /* --- kernels --- */
 
-/* Block i: how node i of all draws.
+/* Block i: how node i of all draws, before top_k and top_p.
  *   best u64 [., n_parts] -> distributions; tokens where nothing is drawn;  grid (n_batch * max_nodes), any
  *   block. Twin: specrt__verify_distribution */
-static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
-    specrt__verify_distribution_kernel(specrt__cuda_verifier v, const specrt_cuda_draft *drafts,
-                                       const specrt_sampling *samplings, const float *logits,
-                                       int32_t n_parts) {
+static __global__ void specrt__verify_distribution_kernel(specrt__cuda_verifier v,
+                                                          const specrt_cuda_draft *drafts,
+                                                          const specrt_sampling *samplings,
+                                                          const float *logits, int32_t n_parts) {
     int64_t at = blockIdx.x;
-    int32_t sequence = (int32_t)at / v.params.max_nodes, n_vocab = v.params.n_vocab;
+    int32_t sequence = (int32_t)at / v.params.max_nodes;
     if ((int32_t)at % v.params.max_nodes >= drafts[sequence].n) return;
     const specrt_sampling *s = &samplings[sequence];
-    specrt__cuda_distribution *distribution = &v.distributions[at];
+    specrt__cuda_distribution d;
     uint64_t best = 0;
-    logits += at * v.params.n_logits;
     for (int32_t i = specrt__block_thread(); i < n_parts; i += specrt__block_threads())
-        if (v.best[at * n_parts + i] > best) best = v.best[at * n_parts + i];
+        best = max(best, v.best[at * n_parts + i]);
     best = specrt__block_max(best);
-    int32_t id = best ? specrt__shortlist_key_id(best) : -1;
-    float max = id < 0 ? 0 : logits[id];
-    bool drawn = v.params.sampled && s->temperature > 0 && best > 0 && max < INFINITY;
-    if (specrt__block_thread() == 0) {
-        distribution->best = id;
-        distribution->drawn = drawn;
-        distribution->max = max;
-        distribution->scale = s->temperature > 1e-30f ? 1 / s->temperature : 1e30f;
-        distribution->least = 0;
-        distribution->order = 0;
-        distribution->id = INT32_MAX;
-        v.tokens[at] = id;
-    }
-    __syncthreads();
-    if (!drawn || v.params.sampled < 2) return;
-    if (s->top_k > 0 && s->top_k < n_vocab)
-        specrt__verify_cut(distribution, logits, n_vocab, -1, s->top_k);
-    if (s->top_p > 0 && s->top_p < 1)
-        specrt__verify_nucleus(distribution, logits, n_vocab, s->top_p);
-    if (specrt__block_thread() == 0) distribution->least = s->min_p;
+    if (specrt__block_thread() > 0) return;
+    bool filters = v.params.sampled == 2;
+    d.best = best ? specrt__shortlist_key_id(best) : -1;
+    d.max = d.best < 0 ? 0 : logits[at * v.params.n_logits + d.best];
+    d.drawn = v.params.sampled && s->temperature > 0 && best > 0 && d.max < INFINITY;
+    d.scale = specrt__verify_scale(s->temperature);
+    d.top_k = filters && s->top_k > 0 && s->top_k < v.params.n_vocab;
+    d.top_p = filters && s->top_p > 0 && s->top_p < 1;
+    d.whole = !d.top_k && !d.top_p;
+    d.least = filters && d.whole ? s->min_p : 0;
+    d.order = 0;
+    d.id = INT32_MAX;
+    v.distributions[at] = d;
+    v.tokens[at] = d.best;
 }
 
-/* Block (b, node): the sum of the weights of logits [b * 1024, + 1024), in the lanes of the twin.
- *   grid (n_blocks, n_batch * max_nodes), any block.  Twin: specrt__verify_sum */
+/* Block (b, node): sums of the weights of blocks of logits [1024], as many as there are eight threads. Where
+ * few are kept they are summed where they are found.
+ *   grid (n_blocks / (threads / 8), n_batch * max_nodes), any block */
 static __global__ void specrt__verify_sum_kernel(specrt__cuda_verifier v,
                                                  const specrt_cuda_draft *drafts,
-                                                 const float *logits) {
-    __shared__ float weights[SPECRT__VERIFY_BLOCK];
-    __shared__ double lanes[SPECRT__VERIFY_LANES];
+                                                 const float *logits, int32_t n_blocks) {
     int64_t at = blockIdx.y;
-    int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_BLOCK, thread = specrt__block_thread();
-    int32_t n = specrt__pool_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
+    int32_t first = (int32_t)blockIdx.x * (specrt__block_threads() / SPECRT__VERIFY_LANES);
     if ((int32_t)at % v.params.max_nodes >= drafts[at / v.params.max_nodes].n) return;
-    const specrt__cuda_distribution *distribution = &v.distributions[at];
-    if (!distribution->drawn) return;
-    for (int32_t i = thread; i < n; i += specrt__block_threads())
-        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_logits, begin + i);
-    __syncthreads();
-    if (thread < SPECRT__VERIFY_LANES) {
-        double sum = 0;
-        int32_t whole = n - n % SPECRT__VERIFY_LANES;
-        for (int32_t i = thread; i < whole; i += SPECRT__VERIFY_LANES) sum += (double)weights[i];
-        for (int32_t i = whole; i < n && thread == 0; i++) sum += (double)weights[i];
-        lanes[thread] = sum;
-    }
-    __syncthreads();
-    if (thread == 0)
-        v.sums[at * gridDim.x + blockIdx.x] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-                                              ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
-}
-
-/* Of sums [n]: their sum, and with a target where the running sum passes it: *block, and in *before what
- * stands before that block. One thread adds, in order; all fetch. */
-static __device__ double specrt__verify_add(const double *sums, int32_t n, double target,
-                                            int32_t *block, double *before) {
-    __shared__ double some[SPECRT__VERIFY_THREADS], shared_sum, shared_before;
-    __shared__ int32_t shared_block;
-    int32_t thread = specrt__block_thread();
-    double sum = 0;
-    *block = 0, *before = 0;
-    for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
-        __syncthreads();
-        if (begin + thread < n) some[thread] = sums[begin + thread];
-        __syncthreads();
-        int32_t n_here = specrt__pool_least(n - begin, specrt__block_threads());
-        for (int32_t i = 0; i < n_here && thread == 0 && sum <= target; i++) {
-            if (!(some[i] > 0)) continue;
-            *block = begin + i;
-            *before = sum;
-            sum += some[i];
-        }
-    }
-    if (thread == 0) shared_block = *block, shared_before = *before, shared_sum = sum;
-    __syncthreads();
-    *block = shared_block;
-    *before = shared_before;
-    sum = shared_sum;
-    __syncthreads();
-    return sum;
+    const specrt__cuda_distribution distribution = v.distributions[at];
+    if (!distribution.drawn || !distribution.whole) return;
+    specrt__verify_sum_blocks(distribution, logits + at * v.params.n_logits, v.params.n_vocab,
+                              first, v.sums + at * n_blocks);
 }
 
 /* Block i: the token that node i of all draws.
@@ -135,15 +86,20 @@ static __global__ void specrt__verify_pick_kernel(specrt__cuda_verifier v,
     int32_t begin = block * SPECRT__VERIFY_BLOCK;
     int32_t n = specrt__pool_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
     for (int32_t i = thread; i < n; i += specrt__block_threads())
-        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_logits, begin + i);
+        weights[i] = specrt__verify_kept(*distribution, logits[at * v.params.n_logits + begin + i],
+                                         begin + i);
     __syncthreads();
-    if (thread > 0) return;
-    for (int32_t i = 0; i < n && before <= target; i++) {
-        if (!(weights[i] > 0)) continue;
-        token = begin + i;
-        before += (double)weights[i];
+    if (thread >= 32) return; /* one warp passes over what filters removed, 32 at a time */
+    for (int32_t i = 0; i < n && before <= target; i += 32) {
+        float weight = i + thread < n ? weights[i + thread] : 0;
+        unsigned kept = __ballot_sync(0xffffffffu, weight > 0);
+        for (; kept && before <= target; kept &= kept - 1) {
+            int lane = __ffs((int)kept) - 1;
+            token = begin + i + lane;
+            before += (double)__shfl_sync(0xffffffffu, weight, lane);
+        }
     }
-    v.tokens[at] = token;
+    if (thread == 0) v.tokens[at] = token;
 }
 
 /* The path of a sequence: while a child has the token that its parent drew; none, if a node of it drew
@@ -268,7 +224,7 @@ static __device__ double specrt__verify_soften(const specrt__verify_shortlist &f
                                                int32_t *ids, float *probs) {
     const specrt__cuda_segment *segments = from.segments + (int64_t)blockIdx.x * from.n_segments;
     const float *logits = from.logits + (int64_t)blockIdx.x * n;
-    float scale = from.temperature > 1e-30f ? 1 / from.temperature : 1e30f;
+    float scale = specrt__verify_scale(from.temperature);
     int32_t thread = specrt__block_thread(), threads = specrt__block_threads();
     uint64_t best = 0;
     double sum = 0;
@@ -323,7 +279,7 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
 /* What the distribution of a node gives a token. */
 static __device__ float specrt__verify_mass(const specrt__cuda_distribution *distribution,
                                             const float *logits, int32_t id) {
-    return distribution->drawn ? specrt__verify_kept(distribution, logits, id)
+    return distribution->drawn ? specrt__verify_kept(*distribution, logits[id], id)
                                : (float)(id == distribution->best);
 }
 
@@ -448,6 +404,12 @@ static size_t specrt__verify_lay_out(void *memory, specrt__cuda_verifier *v) {
     specrt__launch_carve(&arena, n_distributions * n_blocks, &v->sums);
     specrt__launch_carve(&arena, n_distributions, &v->distributions);
     specrt__launch_carve(&arena, n, &v->tokens);
+    n_parts *= v->params.sampled == 2 ? n : 0;
+    specrt__launch_carve(&arena, n_parts * SPECRT__VERIFY_CANDIDATES, &v->keys);
+    specrt__launch_carve(&arena, 2 * n_parts, &v->estimates);
+    specrt__launch_carve(&arena, n_parts, &v->least);
+    specrt__launch_carve(&arena, n_parts, &v->n_keys);
+    specrt__launch_carve(&arena, n_parts, &v->starts);
     v->scratch = ranking;
     return arena.bytes;
 }
@@ -467,6 +429,20 @@ SPECRT__KERNEL specrt_status specrt__cuda_verifier_place(const specrt__cuda_veri
     return SPECRT_STATUS_OK;
 }
 
+/* What top_k and top_p leave of the distributions; `again`: where a first look was not enough. */
+static specrt_status specrt__verify_launch_filter(const specrt__cuda_verifier *v,
+                                                  const specrt_cuda_draft *drafts,
+                                                  const specrt_sampling *samplings,
+                                                  const float *logits, bool again, void *stream) {
+    const specrt__cuda_verifier_params *p = &v->params;
+    if (p->sampled < 2) return SPECRT_STATUS_OK;
+    return SPECRT__LAUNCH(specrt__verify_filter_kernel, (unsigned)(p->n_batch * p->max_nodes),
+                          specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *v, drafts,
+                          samplings, logits,
+                          (int32_t)specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_PART),
+                          (int32_t)specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK), again);
+}
+
 /* The distributions of all nodes, and their sums. */
 static specrt_status specrt__verify_lay_distributions(const specrt__cuda_verifier *verifier,
                                                       const specrt_cuda_draft *drafts,
@@ -478,16 +454,22 @@ static specrt_status specrt__verify_lay_distributions(const specrt__cuda_verifie
     const specrt__cuda_verifier_params *p = &verifier->params;
     unsigned n = (unsigned)(p->n_batch * p->max_nodes);
     unsigned n_parts = specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_PART);
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_best_kernel, dim3(n_parts, n),
-                               specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
-                               drafts, logits));
-    SPECRT__TRY(SPECRT__LAUNCH(
-        specrt__verify_distribution_kernel, n,
-        p->sampled == 2 ? specrt__block_size(SPECRT__VERIFY_DISTRIBUTION_THREADS) : 32, 0, stream,
-        *verifier, drafts, samplings, logits, (int32_t)n_parts));
-    return SPECRT__LAUNCH(
-        specrt__verify_sum_kernel, dim3(specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK), n),
-        specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier, drafts, logits);
+    unsigned n_blocks = specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK);
+    int threads = specrt__block_size(SPECRT__VERIFY_THREADS);
+    dim3 sums(specrt__launch_blocks(n_blocks, threads / SPECRT__VERIFY_LANES), n);
+    if (p->sampled == 2)
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_candidates_kernel, dim3(n_parts, n),
+                                   (int)SPECRT__VERIFY_THREADS, 0, stream, *verifier, drafts,
+                                   samplings, logits));
+    else
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_best_kernel, dim3(n_parts, n), threads, 0, stream,
+                                   *verifier, drafts, logits));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_distribution_kernel, n, 32, 0, stream, *verifier,
+                               drafts, samplings, logits, (int32_t)n_parts));
+    SPECRT__TRY(specrt__verify_launch_filter(verifier, drafts, samplings, logits, false, stream));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_sum_kernel, sums, threads, 0, stream, *verifier,
+                               drafts, logits, (int32_t)n_blocks));
+    return specrt__verify_launch_filter(verifier, drafts, samplings, logits, true, stream);
 }
 
 /* The nodes of a batch's drafts. */

@@ -330,6 +330,8 @@ step_twins() {
         check "twin test_gpu_real at real size" 120 "$bin/test_gpu_real" long=1
     [ -n "$dry" ] || [ ! -x "$bin/test_gpu_tree" ] ||
         check "twin test_gpu_tree at real size" 60 "$bin/test_gpu_tree" --filter whole long=1
+    [ -n "$dry" ] || [ ! -x "$bin/test_gpu_filter" ] ||
+        check "twin test_gpu_filter at real size" 60 "$bin/test_gpu_filter" --filter whole long=1
     [ -n "$dry" ] || [ ! -x "$bin/test_gpu_whole" ] ||
         check "test_gpu_whole at real size" 120 "$bin/test_gpu_whole"
 }

@@ -6,7 +6,7 @@
 
 Reads the code for sm_90 by cuobjdump and nvdisasm: those of CUDA_HOME or PATH, else of Python's
 packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm. A line of the table is a kernel of the
-products, the sketch, packing or ranking: its registers; loads and stores of local memory
+products, the sketch, packing, ranking or filters: its registers; loads and stores of local memory
 (spills, and arrays that are indexed); and before its first multiply-add the loads of 16 bytes that
 are under way: to shared memory ("copies": cp.async), and to registers ("loads").
 
@@ -25,7 +25,7 @@ import sys
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'sass.txt')
 DTYPES = {'0': 'f32', '1': 'f16', '8': 'q8_0', '30': 'bf16'}
 INSTRUCTION = re.compile(r'\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)')
-KERNELS = re.compile(r'specrt__(head_|scan_|shortlist_|sketch_name)')
+KERNELS = re.compile(r'specrt__(head_|scan_|shortlist_|sketch_name|verify_(candidates|filter|sum))')
 MUST = [  # kernels, their column, the least
     (re.compile(r'specrt__head_(f32|tiles)<'), 'copies', 8),
     (re.compile(r'specrt__scan_places<'), 'loads', 8),
