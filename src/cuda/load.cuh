@@ -58,6 +58,8 @@ static specrt_status specrt__load_cycles(specrt_error *err) {
                                    SPECRT__LOAD(specrt__verify_rank_kernel),
                                    SPECRT__LOAD(specrt__verify_best_kernel),
                                    SPECRT__LOAD(specrt__verify_distribution_kernel),
+                                   SPECRT__LOAD(specrt__verify_candidates_kernel),
+                                   SPECRT__LOAD(specrt__verify_filter_kernel),
                                    SPECRT__LOAD(specrt__verify_sum_kernel),
                                    SPECRT__LOAD(specrt__verify_pick_kernel),
                                    SPECRT__LOAD(specrt__verify_walk_kernel),
