@@ -195,12 +195,23 @@ static specrt_status run_trees(plan *p, int only, int but, specrt_error *err) {
     return plan_decide(p, err);
 }
 
+static specrt_status check_answers(const plan *p, specrt_error *err) {
+    for (int i = 0; i < p->n_prompts; i++)
+        if (p->plain[i].n_cycles > 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(
+        err, SPECRT_STATUS_BAD_INPUT,
+        "prompts: expected an answer of 2 tokens or more, found %d of 1 token; "
+        "no draft is made before the first; give other prompts, or --max-tokens",
+        p->n_prompts);
+}
+
 /* Chains are cheap to try, and tell which trees are worth it. */
 static specrt_status run_all(plan *p, specrt_error *err) {
     int fastest = -1;
     for (int i = 0; i < p->n_policies; i++)
         if (!plan_add_run(p, i, 0, err)) return err->status;
     TRY(plan_decode(p, 0, true, "chains", err));
+    TRY(check_answers(p, err));
     TRY(plan_decide(p, err));
     for (int i = p->n_ways - 1; i >= 0; i--)
         if (p->ways[i].policy >= 0) fastest = p->ways[i].policy;

@@ -94,21 +94,24 @@ static double plan_cycle_seconds(const decoder_times *t) {
 }
 
 /* A phase over prompts, but for those that other programs disturbed or that are unlike most: a mean of the
- * middle half, since a median jumps between two kinds of prompts, long and short ones. */
-static double phase_of(const plan_turn *turns, int n, size_t phase, double *spread) {
-    double *values = (double *)malloc((size_t)n * sizeof *values), middle = NAN;
-    for (int i = 0; values && i < n; i++) {
+ * middle half, since a median jumps between two kinds of prompts, long and short ones. Answers of one token
+ * have no cycle. */
+static double phase_of(const plan_turn *turns, int n_turns, size_t phase, double *spread) {
+    double *values = (double *)malloc((size_t)n_turns * sizeof *values), middle = NAN;
+    int n = 0;
+    for (int i = 0; values && i < n_turns; i++) {
         const plan_turn *t = &turns[i];
+        if (t->n_cycles == 0) continue;
         double seconds = phase ? *(const double *)(const void *)((const char *)&t->times + phase)
                                : plan_cycle_seconds(&t->times);
-        values[i] = seconds / t->n_cycles;
+        values[n++] = seconds / t->n_cycles;
     }
-    if (values) middle = sl_midmean_of(values, n);
+    if (n > 0) middle = sl_midmean_of(values, n);
     /* McGill et al. 1978: 1.57 interquartile ranges by the root of n */
     if (spread)
-        *spread = values && n > 1 ? 1.57 * (values[(3 * n) / 4 - (n % 4 == 0)] - values[n / 4]) /
-                                        sqrt(n) / middle
-                                  : NAN;
+        *spread =
+            n > 1 ? 1.57 * (values[(3 * n) / 4 - (n % 4 == 0)] - values[n / 4]) / sqrt(n) / middle
+                  : NAN;
     free(values);
     return middle;
 }
