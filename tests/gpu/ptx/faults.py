@@ -67,7 +67,7 @@ FAULTS = [
     ("a head row's offset cut to 32 bits", "head_tilesIL12specrt_dtype1ELi2ELb1", WIDE, CUT, 3, "real --filter whole-far",
      "uninitialised"),
     ("a block's first id cut to 16 bits", "verify_best_kernel", r"shl\.b32\s+(%r\d+), (%r\d+), 12;",
-     r"shl.b32 \1, \2, 12; and.b32 \1, \1, 65535;", 1, "tree --filter whole", WRONG),
+     r"shl.b32 \1, \2, 12; and.b32 \1, \1, 65535;", 1, "whole --filter routers", WRONG),
     ("a successor's id cut to 16 bits", "successor_kernel", LOADED, CUT_LOADED, 4, "whole --filter routers", WRONG),
     ("a cluster member's id cut to 16 bits", "cluster_list_kernel", LOADED, CUT_LOADED, 9, "whole --filter routers",
      WRONG),
