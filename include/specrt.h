@@ -18095,9 +18095,10 @@ static double specrt__clock_drafts_at(const specrt_clock *c, int32_t n_slots, in
 /* What a block has spent before its first token is chosen. @return NULL: the drafter has none */
 static const double *specrt__clock_sunk(const specrt_clock *c,
                                         double out[SPECRT_TREE_MAX_STEPS + 1]) {
+    if (c->costs.n_block == 0) return NULL;
     out[0] = 0;
     for (int32_t n = 1; n <= c->tree.num_steps; n++) out[n] = specrt__clock_passes_at(c, 1, n, 1);
-    return c->costs.n_block > 0 ? out : NULL;
+    return out;
 }
 
 SPECRT_API void specrt_clock_table(const specrt_clock *c, int32_t n_slots, double *cycles,

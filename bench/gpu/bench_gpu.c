@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "specrt_adapt.h"
 #include "specrt_tools.h"
 #include "cuda/kernels.h"
 #include "quantise.h"
@@ -100,22 +100,16 @@ double bench_time_graph(bench_work *run, bench_work *prepare, void *arg) {
     return seconds;
 }
 
-static double host_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 double bench_wall(bench_work *run, void *arg, bool graph) {
     const int n = bench_tiny ? 2 : 200;
     replay r = {NULL, NULL, arg};
     run(arg);
     if (graph) capture(&r, run, arg);
     gpu_check(cudaStreamSynchronize(bench_stream), "synchronize");
-    double began = host_seconds();
+    double began = specrt_clock_seconds();
     for (int i = 0; i < n; i++) graph ? run_replay(&r) : run(arg);
     gpu_check(cudaStreamSynchronize(bench_stream), "synchronize");
-    double seconds = (host_seconds() - began) / n;
+    double seconds = (specrt_clock_seconds() - began) / n;
     if (graph) gpu_check(cudaGraphExecDestroy(r.graph), "graph");
     return seconds;
 }
