@@ -1928,6 +1928,18 @@ SPECRT_API const specrt_curve *specrt_costs_next(const specrt_costs *costs, int3
  *   n : from 1, at most its num_steps */
 SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n);
 
+/* specrt_costs_read_token() : Seconds of a token, after the first, that the drafter reads before a draft.
+ *   costs : read */
+SPECRT_API double specrt_costs_read_token(const specrt_costs *costs);
+
+/* specrt_costs_draft() : Seconds of the drafter's passes of a draft of n levels, without its LM head.
+ *   costs : read
+ *   n_read : tokens that the first pass reads, from 1; also a mean
+ *   n : levels, from 1; of blocks the positions of the one pass
+ *   width : rows of the next passes, a tree's topk; blocks have none */
+SPECRT_API double specrt_costs_draft(const specrt_costs *costs, double n_read, int32_t n,
+                                     int32_t width);
+
 /* specrt_costs_machine() : The processor's name and how many there are.
  *   out : char [SPECRT_COSTS_TEXT], written */
 SPECRT_API void specrt_costs_machine(char *out);
@@ -16661,14 +16673,6 @@ enum { SPECRT__COSTS_CURVES = 9, SPECRT__COSTS_READ = 7 /* tokens that reading i
  * @return NULL: there are fewer */
 SPECRT__INTERNAL specrt_curve *specrt__costs_curve(specrt_costs *c, int32_t i, const char **name);
 
-/* Seconds of the drafter's passes of a draft of n levels, of which the first reads n_read tokens. width: rows
- * of the next passes; blocks have none */
-SPECRT__INTERNAL double specrt__costs_draft(const specrt_costs *c, double n_read, int32_t n,
-                                            int32_t width);
-
-/* Seconds of a token, after the first, that the drafter reads before a draft */
-SPECRT__INTERNAL double specrt__costs_read_token(const specrt_costs *c);
-
 /* spread of the curves; disturbed where it is too wide to choose by */
 SPECRT__INTERNAL void specrt__costs_judge(specrt_costs *c);
 
@@ -16758,17 +16762,19 @@ SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n)
     return all < tree->num_draft_tokens ? all : tree->num_draft_tokens;
 }
 
-SPECRT__INTERNAL double specrt__costs_read_token(const specrt_costs *c) {
+SPECRT_API double specrt_costs_read_token(const specrt_costs *c) {
+    if (!c) return 0;
     int32_t n = c->n_block > 0 ? c->n_block : 1;
     double more =
         specrt_curve_at(&c->draft, n + SPECRT__COSTS_READ) - specrt_curve_at(&c->draft, n);
     return more > 0 ? more / SPECRT__COSTS_READ : 0;
 }
 
-SPECRT__INTERNAL double specrt__costs_draft(const specrt_costs *c, double n_read, int32_t n,
-                                            int32_t width) {
+SPECRT_API double specrt_costs_draft(const specrt_costs *c, double n_read, int32_t n,
+                                     int32_t width) {
+    if (!c) return 0;
     if (c->n_block > 0)
-        return specrt_curve_at(&c->draft, n) + (n_read - 1) * specrt__costs_read_token(c);
+        return specrt_curve_at(&c->draft, n) + (n_read - 1) * specrt_costs_read_token(c);
     return specrt_curve_at(&c->draft, n_read) + (n - 1) * specrt_curve_at(&c->draft, width);
 }
 
@@ -18075,7 +18081,7 @@ static double specrt__clock_target_at(const specrt_clock *c, int32_t n) {
  * has its levels in one pass. */
 static double specrt__clock_passes_at(const specrt_clock *c, int32_t n_slots, int32_t n,
                                       int32_t n_read) {
-    return specrt__costs_draft(&c->costs, n_read, n, n_slots * c->tree.topk) *
+    return specrt_costs_draft(&c->costs, n_read, n, n_slots * c->tree.topk) *
            exp(c->slow + c->draft);
 }
 
@@ -18084,7 +18090,7 @@ static double specrt__clock_head_at(const specrt_clock *c) {
 }
 
 static double specrt__clock_read_at(const specrt_clock *c) {
-    return specrt__costs_read_token(&c->costs) * exp(c->slow + c->draft);
+    return specrt_costs_read_token(&c->costs) * exp(c->slow + c->draft);
 }
 
 /* Seconds of drafting n levels in each of so many slots. */
@@ -18527,7 +18533,7 @@ static double specrt__advise_cycle(const specrt_costs *c, const specrt_costs_dra
                                    double scoring) {
     int32_t n = d->params.tree.num_steps;
     if (n < 1 || n > 3) n = 3;
-    return specrt_curve_at(&c->target, n + 1) + specrt__costs_draft(c, 1, n, 1) + n * scoring;
+    return specrt_curve_at(&c->target, n + 1) + specrt_costs_draft(c, 1, n, 1) + n * scoring;
 }
 
 SPECRT_API const char *specrt_advise_untried(specrt_costs *costs,

@@ -125,6 +125,18 @@ SPECRT_API const specrt_curve *specrt_costs_next(const specrt_costs *costs, int3
  *   n : from 1, at most its num_steps */
 SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n);
 
+/* specrt_costs_read_token() : Seconds of a token, after the first, that the drafter reads before a draft.
+ *   costs : read */
+SPECRT_API double specrt_costs_read_token(const specrt_costs *costs);
+
+/* specrt_costs_draft() : Seconds of the drafter's passes of a draft of n levels, without its LM head.
+ *   costs : read
+ *   n_read : tokens that the first pass reads, from 1; also a mean
+ *   n : levels, from 1; of blocks the positions of the one pass
+ *   width : rows of the next passes, a tree's topk; blocks have none */
+SPECRT_API double specrt_costs_draft(const specrt_costs *costs, double n_read, int32_t n,
+                                     int32_t width);
+
 /* specrt_costs_machine() : The processor's name and how many there are.
  *   out : char [SPECRT_COSTS_TEXT], written */
 SPECRT_API void specrt_costs_machine(char *out);

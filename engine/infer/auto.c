@@ -67,17 +67,6 @@ specrt_status auto_costs_fit(const specrt_costs *costs, int32_t n_block, const c
                             n_block > 0 ? "drafts token by token" : "a drafter of blocks");
 }
 
-double auto_read(const specrt_costs *c) {
-    int32_t n = c->n_block > 0 ? c->n_block : 1;
-    double more = (specrt_curve_at(&c->draft, n + 7) - specrt_curve_at(&c->draft, n)) / 7;
-    return more > 0 ? more : 0;
-}
-
-double auto_draft(const specrt_costs *c, double n_read, int32_t n, int32_t topk) {
-    if (c->n_block > 0) return specrt_curve_at(&c->draft, n) + (n_read - 1) * auto_read(c);
-    return specrt_curve_at(&c->draft, n_read) + (n - 1) * specrt_curve_at(&c->draft, topk);
-}
-
 /* A product of n positions, between those that were timed: of 1, 4 and 10. */
 static double block_head(const specrt_costs *c, double rows, int32_t n) {
     int32_t w = n > specrt_costs_width(1) ? 2 : 1;
@@ -101,13 +90,13 @@ double auto_table(const auto_desc *d, double *cycles, double *sunk) {
         *cycles++ = specrt_curve_at(&c->target, 1);
         *sunk++ = 0;
         for (int32_t n = 1; n <= tree->num_steps; n++) {
-            double draft = auto_draft(c, 1, n, tree->topk);
+            double draft = specrt_costs_draft(c, 1, n, tree->topk);
             *sunk++ = c->n_block > 0 ? draft : 0;
             *cycles++ = draft + auto_head(c, d->rows[list], n, tree->topk) +
                         specrt_curve_at(&c->target, specrt_costs_nodes(tree, n));
         }
     }
-    return auto_read(c);
+    return specrt_costs_read_token(c);
 }
 
 specrt_status auto_open(const auto_desc *d, specrt_auto **out, specrt_error *err) {

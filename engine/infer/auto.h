@@ -36,13 +36,9 @@ specrt_status auto_policy_opened(specrt_status status, const char *file, specrt_
 specrt_status auto_costs_fit(const specrt_costs *costs, int32_t n_block, const char *file,
                              specrt_error *err);
 
-/* auto_draft() : seconds of the drafter's passes of a draft of n levels; the first reads n_read tokens.
- *   topk : rows of the next passes; a block is one pass
- * auto_read() : of a token, after the first, that the drafter reads before a draft.
- * auto_head() : of the head's products of a draft of n levels, of `rows` rows each. A block has one product
- * of its positions, with the rows of all. */
-double auto_draft(const specrt_costs *costs, double n_read, int32_t n, int32_t topk);
-double auto_read(const specrt_costs *costs);
+/* auto_head() : seconds of the head's products of a draft of n levels, of `rows` rows each. A block has one
+ * product of its positions, with the rows of all.
+ *   topk : hidden rows of the next products */
 double auto_head(const specrt_costs *costs, double rows, int32_t n, int32_t topk);
 
 /* What specrt_auto is made from, borrowed for the call. */

@@ -182,7 +182,7 @@ static double specrt__advise_cycle(const specrt_costs *c, const specrt_costs_dra
                                    double scoring) {
     int32_t n = d->params.tree.num_steps;
     if (n < 1 || n > 3) n = 3;
-    return specrt_curve_at(&c->target, n + 1) + specrt__costs_draft(c, 1, n, 1) + n * scoring;
+    return specrt_curve_at(&c->target, n + 1) + specrt_costs_draft(c, 1, n, 1) + n * scoring;
 }
 
 SPECRT_API const char *specrt_advise_untried(specrt_costs *costs,

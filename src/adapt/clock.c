@@ -38,7 +38,7 @@ static double specrt__clock_target_at(const specrt_clock *c, int32_t n) {
  * has its levels in one pass. */
 static double specrt__clock_passes_at(const specrt_clock *c, int32_t n_slots, int32_t n,
                                       int32_t n_read) {
-    return specrt__costs_draft(&c->costs, n_read, n, n_slots * c->tree.topk) *
+    return specrt_costs_draft(&c->costs, n_read, n, n_slots * c->tree.topk) *
            exp(c->slow + c->draft);
 }
 
@@ -47,7 +47,7 @@ static double specrt__clock_head_at(const specrt_clock *c) {
 }
 
 static double specrt__clock_read_at(const specrt_clock *c) {
-    return specrt__costs_read_token(&c->costs) * exp(c->slow + c->draft);
+    return specrt_costs_read_token(&c->costs) * exp(c->slow + c->draft);
 }
 
 /* Seconds of drafting n levels in each of so many slots. */

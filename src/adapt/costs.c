@@ -85,17 +85,19 @@ SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n)
     return all < tree->num_draft_tokens ? all : tree->num_draft_tokens;
 }
 
-SPECRT__INTERNAL double specrt__costs_read_token(const specrt_costs *c) {
+SPECRT_API double specrt_costs_read_token(const specrt_costs *c) {
+    if (!c) return 0;
     int32_t n = c->n_block > 0 ? c->n_block : 1;
     double more =
         specrt_curve_at(&c->draft, n + SPECRT__COSTS_READ) - specrt_curve_at(&c->draft, n);
     return more > 0 ? more / SPECRT__COSTS_READ : 0;
 }
 
-SPECRT__INTERNAL double specrt__costs_draft(const specrt_costs *c, double n_read, int32_t n,
-                                            int32_t width) {
+SPECRT_API double specrt_costs_draft(const specrt_costs *c, double n_read, int32_t n,
+                                     int32_t width) {
+    if (!c) return 0;
     if (c->n_block > 0)
-        return specrt_curve_at(&c->draft, n) + (n_read - 1) * specrt__costs_read_token(c);
+        return specrt_curve_at(&c->draft, n) + (n_read - 1) * specrt_costs_read_token(c);
     return specrt_curve_at(&c->draft, n_read) + (n - 1) * specrt_curve_at(&c->draft, width);
 }
 

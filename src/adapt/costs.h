@@ -11,14 +11,6 @@ enum { SPECRT__COSTS_CURVES = 9, SPECRT__COSTS_READ = 7 /* tokens that reading i
  * @return NULL: there are fewer */
 SPECRT__INTERNAL specrt_curve *specrt__costs_curve(specrt_costs *c, int32_t i, const char **name);
 
-/* Seconds of the drafter's passes of a draft of n levels, of which the first reads n_read tokens. width: rows
- * of the next passes; blocks have none */
-SPECRT__INTERNAL double specrt__costs_draft(const specrt_costs *c, double n_read, int32_t n,
-                                            int32_t width);
-
-/* Seconds of a token, after the first, that the drafter reads before a draft */
-SPECRT__INTERNAL double specrt__costs_read_token(const specrt_costs *c);
-
 /* spread of the curves; disturbed where it is too wide to choose by */
 SPECRT__INTERNAL void specrt__costs_judge(specrt_costs *c);
 

@@ -107,7 +107,7 @@ static void test_block_table(void) {
         CHECK_NEAR(cycles[i], 1000 + 13 * (n + 1) + sunk[i] + (n ? head * rows[i > STEPS] : 0),
                    1e-6);
     }
-    CHECK_NEAR(auto_draft(&costs, 3.5, 4, 1), 7 + 3 * 4 + 2.5 * 2, 1e-9);
+    CHECK_NEAR(specrt_costs_draft(&costs, 3.5, 4, 1), 7 + 3 * 4 + 2.5 * 2, 1e-9);
     specrt_auto *a;
     REQUIRE(auto_open(&desc, &a, NULL) == SPECRT_STATUS_OK);
     specrt_auto_close(a);

@@ -497,6 +497,8 @@ static void test_clock(void) {
     specrt_auto *out;
     specrt_host host;
     RETURNS(0, specrt_costs_nodes, (A(tree, &tree), 1));
+    RETURNS(0, specrt_costs_read_token, (A(costs, &costs)));
+    RETURNS(0, specrt_costs_draft, (A(costs, &costs), 1, 1, 1));
     IGNORES(specrt_clock_init, (A(clock, &clock), A(costs, &costs), A(tree, &tree), 0));
     RETURNS(0, specrt_clock_see, (A(clock, &clock), A(cycle, &cycle)));
     IGNORES(specrt_clock_table, (A(clock, &clock), 1, A(cycles, cycles), A(read, &read)));

@@ -76,7 +76,7 @@ double plan_first_tokens(const specrt_costs *c, const specrt_tree_params *s, dou
 }
 
 static double curve_draft(const specrt_costs *c, const specrt_tree_params *s, double emitted) {
-    return auto_draft(c, plan_first_tokens(c, s, emitted), s->num_steps, s->topk);
+    return specrt_costs_draft(c, plan_first_tokens(c, s, emitted), s->num_steps, s->topk);
 }
 
 static double curve_head(const specrt_costs *c, const specrt_tree_params *s, int width,
