@@ -2006,7 +2006,8 @@ SPECRT_API void specrt_meter_close(specrt_meter *meter);
 /* specrt_costs_measure() : Times passes in rounds of one pass of each size. The lower quartile of a size's
  * times counts. A target or drafter pass that takes longer than more work does is lowered.
  *   meter : the models; it makes passes of target and drafter at least
- *   seconds : no round begins later, but for what disturbed depends on; 0: 1.2
+ *   seconds : no round begins later, but for what disturbed depends on, which has up to 5 rounds (12 if all)
+ *       while spread is too wide; 0: 1.2
  *   all : 0: passes of target and drafter at a few sizes, as auto needs; 1: all that the meter times, with
  *       sizes in between, which show the error of the curves, for up to 1.6 times as long
  *   out : written: machine, curves, seconds, error, worst, spread, busy, changed, disturbed; the rest zero
@@ -17525,7 +17526,7 @@ static bool specrt__survey_decides(const specrt__survey *v, const specrt__site *
 /* Late in the first round a size is left out if there are two of its kind; of all that a meter times, only
  * long prompts are. */
 static bool specrt__survey_skips(const specrt__survey *v, const specrt__site *s, int32_t round) {
-    if (round < SPECRT__MEASURE_LEAST_ROUNDS + v->all && specrt__survey_decides(v, s)) return false;
+    if (specrt__survey_decides(v, s)) return false;
     if (round > 0) return true;
     return (!v->all || s->pass == SPECRT_PASS_PROMPT) && s - v->sites > 1 && s[-2].pass == s->pass;
 }
@@ -17546,13 +17547,21 @@ static int specrt__survey_round(specrt__survey *v, int32_t round, double until) 
     return 0;
 }
 
-static int specrt__survey_rounds(specrt__survey *v, double until) {
+/* When time is up, the sizes that decide are still timed: an interval over two or three rounds is as wide as
+ * all of their times. */
+static bool specrt__survey_ends(specrt__survey *v, int32_t round, double until) {
     int32_t enough = v->all ? SPECRT__MEASURE_ALL_ROUNDS : SPECRT__MEASURE_ROUNDS;
+    bool late = specrt__survey_elapsed(v) > until;
+    if (round < SPECRT__MEASURE_LEAST_ROUNDS + v->all || (round < enough && !late)) return false;
+    specrt__survey_make_curves(v);
+    if (!late) return !v->costs->disturbed;
+    return round >= enough || v->costs->spread <= SPECRT__MEASURE_SPREAD;
+}
+
+static int specrt__survey_rounds(specrt__survey *v, double until) {
     int code = 0;
     for (int32_t round = 0; round < SPECRT__MEASURE_MOST_ROUNDS && code == 0; round++) {
-        if (round >= SPECRT__MEASURE_LEAST_ROUNDS + v->all && specrt__survey_elapsed(v) > until)
-            break;
-        if (round >= enough && (specrt__survey_make_curves(v), !v->costs->disturbed)) break;
+        if (specrt__survey_ends(v, round, until)) break;
         code = specrt__survey_round(v, round, round ? until : SPECRT__MEASURE_EXTRA * v->seconds);
     }
     return code;

@@ -203,7 +203,8 @@ SPECRT_API void specrt_meter_close(specrt_meter *meter);
 /* specrt_costs_measure() : Times passes in rounds of one pass of each size. The lower quartile of a size's
  * times counts. A target or drafter pass that takes longer than more work does is lowered.
  *   meter : the models; it makes passes of target and drafter at least
- *   seconds : no round begins later, but for what disturbed depends on; 0: 1.2
+ *   seconds : no round begins later, but for what disturbed depends on, which has up to 5 rounds (12 if all)
+ *       while spread is too wide; 0: 1.2
  *   all : 0: passes of target and drafter at a few sizes, as auto needs; 1: all that the meter times, with
  *       sizes in between, which show the error of the curves, for up to 1.6 times as long
  *   out : written: machine, curves, seconds, error, worst, spread, busy, changed, disturbed; the rest zero

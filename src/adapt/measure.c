@@ -215,7 +215,7 @@ static bool specrt__survey_decides(const specrt__survey *v, const specrt__site *
 /* Late in the first round a size is left out if there are two of its kind; of all that a meter times, only
  * long prompts are. */
 static bool specrt__survey_skips(const specrt__survey *v, const specrt__site *s, int32_t round) {
-    if (round < SPECRT__MEASURE_LEAST_ROUNDS + v->all && specrt__survey_decides(v, s)) return false;
+    if (specrt__survey_decides(v, s)) return false;
     if (round > 0) return true;
     return (!v->all || s->pass == SPECRT_PASS_PROMPT) && s - v->sites > 1 && s[-2].pass == s->pass;
 }
@@ -236,13 +236,21 @@ static int specrt__survey_round(specrt__survey *v, int32_t round, double until) 
     return 0;
 }
 
-static int specrt__survey_rounds(specrt__survey *v, double until) {
+/* When time is up, the sizes that decide are still timed: an interval over two or three rounds is as wide as
+ * all of their times. */
+static bool specrt__survey_ends(specrt__survey *v, int32_t round, double until) {
     int32_t enough = v->all ? SPECRT__MEASURE_ALL_ROUNDS : SPECRT__MEASURE_ROUNDS;
+    bool late = specrt__survey_elapsed(v) > until;
+    if (round < SPECRT__MEASURE_LEAST_ROUNDS + v->all || (round < enough && !late)) return false;
+    specrt__survey_make_curves(v);
+    if (!late) return !v->costs->disturbed;
+    return round >= enough || v->costs->spread <= SPECRT__MEASURE_SPREAD;
+}
+
+static int specrt__survey_rounds(specrt__survey *v, double until) {
     int code = 0;
     for (int32_t round = 0; round < SPECRT__MEASURE_MOST_ROUNDS && code == 0; round++) {
-        if (round >= SPECRT__MEASURE_LEAST_ROUNDS + v->all && specrt__survey_elapsed(v) > until)
-            break;
-        if (round >= enough && (specrt__survey_make_curves(v), !v->costs->disturbed)) break;
+        if (specrt__survey_ends(v, round, until)) break;
         code = specrt__survey_round(v, round, round ? until : SPECRT__MEASURE_EXTRA * v->seconds);
     }
     return code;
