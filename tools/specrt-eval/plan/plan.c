@@ -223,6 +223,13 @@ static specrt_status run_all(plan *p, specrt_error *err) {
     return p->n_runs > 0 ? SPECRT_STATUS_OK : plan_no_tree(err);
 }
 
+/* Decoding takes minutes, and other programs may have ended meanwhile. */
+static specrt_status measure_again(plan *p, specrt_error *err) {
+    if (!p->costs.disturbed) return SPECRT_STATUS_OK;
+    TRY(measure_costs(p, err));
+    return plan_decide(p, err);
+}
+
 /* No draft is longer than a block, and a block that the engine takes whole may be long. */
 static void limit_steps(plan *p) {
     int64_t *steps = &p->options.num_steps, most = p->models.info->n_block;
@@ -255,7 +262,12 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
     if (p->asked.n) TRY(add_prompts(p, err));
     if (p->traces.n) TRY(plan_read_tree(p, err));
     TRY(measure_costs(p, err));
-    TRY(p->traces.n ? plan_from_trace(p, err) : run_all(p, err));
+    if (p->traces.n) {
+        TRY(plan_from_trace(p, err));
+    } else {
+        TRY(run_all(p, err));
+        TRY(measure_again(p, err));
+    }
     TRY(plan_recommend(p, err));
     if (p->costs_out && p->costs.disturbed)
         sl_cli_warn("--costs-out %s: not written: the machine was too busy", p->costs_out);
