@@ -16,34 +16,39 @@ tally() { # name, output: add up its last "N passed, N failed, N skipped"
     set -- $line
     passed=$((passed + $1)); failed=$((failed + $3)); skipped=$((skipped + $5))
 }
-# As many at a time as there are cores, told in the order of their names; the long one begins.
+# As many at a time as there are cores, reported in the order of their names; long ones begin.
 tests=$(find "$build/tests" -maxdepth 1 -name 'test_*' -type f -perm -u+x ! -name '*.*' | sort)
-if [ $# = 0 ] && ! is_sanitized "$build/bin"; then tests="tests/compile/run.sh
-$tests"; fi
+if [ $# = 0 ]; then
+    tests="tests/python/run.sh $build
+tests/examples.sh $build/bin
+$tests"
+    is_sanitized "$build/bin" || tests="tests/compile/run.sh
+$tests"
+fi
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
-xargs -n 1 -P "$(nproc)" sh -c '"$1" >"$0/${1##*/}" 2>&1; echo $? >"$0/${1##*/}.code"
-    times >"$0/${1##*/}.times"' "$logs" <<<"$tests"
-for test in $tests; do
-    out=$(cat "$logs/${test##*/}"); code=$(cat "$logs/${test##*/}.code")
-    grep -vE '^skipped ' <<<"$out"
+# log_of TEST : the name of its log, of the part of its path below tests/.
+log_of() { local name=${1#*tests/}; echo "$logs/${name//\//-}"; }
+logged() { # TEST [ARGUMENT]
+    local log; log=$(log_of "$1")
+    "$@" >"$log" 2>&1; echo $? >"$log.code"
+    times >"$log.times"
+}
+export logs; export -f log_of logged
+xargs -L 1 -P "$(nproc)" bash -c 'logged "$@"' logged <<<"$tests"
+while read -r test _; do
+    out=$(cat "$(log_of "$test")"); code=$(cat "$(log_of "$test").code")
+    case $test in *.sh) echo "$out" ;; *) grep -vE '^skipped ' <<<"$out" ;; esac
     tally "$test" "$out"
     # A crash after the last line still counts.
     if [ "$code" -gt 1 ]; then echo "FAIL $test: exit $code"; failed=$((failed + 1)); fi
-done
+done <<<"$tests"
 if ! grep -q /test_gpu_ <<<"$tests"; then
     echo "skipped test_gpu: no headers of the CUDA toolkit (CUDA_HOME), or a run of a part"
     skipped=$((skipped + 1))
 fi
-for script in "tests/cli/run.sh $times" tests/examples.sh; do
-    if [ $# != 0 ] && [ "$script" = tests/examples.sh ]; then continue; fi
-    out=$($script "$build/bin" "$@" 2>&1); echo "$out"
-    tally "$script" "$out"
-done
-if [ $# = 0 ]; then
-    out=$(tests/python/run.sh "$build" 2>&1); echo "$out"
-    tally tests/python/run.sh "$out"
-fi
+out=$(tests/cli/run.sh $times "$build/bin" "$@" 2>&1); echo "$out"
+tally tests/cli/run.sh "$out"
 [ -z "$times" ] || awk -f tests/times.awk "$logs"/*.times | sort -rn
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

@@ -16,9 +16,10 @@ check() { # name, command...
 }
 
 # The implementation beside two users of the declarations, position-dependent for symbols(), and
-# with a worker.
-language() { # name, compiler with language and standard
-    local name=$1 cc=$2
+# with a worker: from OBJECT, if another check compiled one with SPECRT_WORKER.
+language() { # name, compiler with language and standard [, OBJECT]
+    local name=$1 cc=$2 worker=("$here/implementation.c")
+    [ -z "${3:-}" ] || worker=(-x none "$3")
     check "$name implementation" $cc $warn -O0 -fno-pic -c "$here/implementation.c" \
         -o "$work/$name.o"
     check "$name two users" $cc $warn -O0 -fno-pic -no-pie "$here"/{program,other}.c \
@@ -27,7 +28,7 @@ language() { # name, compiler with language and standard
     check "$name raw" "$work/two" $golden/v1.0-raw.specb 0 17
     check "$name damaged" "$work/two" tests/golden-errors/bundles/overlap.23.specb 23 -1
     check "$name worker" $cc $warn -O0 -DSPECRT_WORKER -pthread \
-        "$here"/{worker,implementation}.c -lzstd -lm -o "$work/worker"
+        "$here/worker.c" "${worker[@]}" -lzstd -lm -o "$work/worker"
     check "$name worker runs" "$work/worker"
 }
 
@@ -54,7 +55,7 @@ options() { # name, compiler with language and standard
     check "$name no files links" $cc $warn -O0 "$here/program.c" -x none "$work/nofiles.o" -lm \
         -o "$work/nofiles"
     check "$name no files refuses" "$work/nofiles" $golden/v1.0-raw.specb 2 -1
-    check "$name -O2" $cc $warn -O2 -c "$here/implementation.c" -o "$work/impl.o"
+    check "$name -O2" $cc $warn -O2 -DSPECRT_WORKER -c "$here/implementation.c" -o "$work/impl.o"
 }
 
 # Functions that the header declares, which its implementation with SPECRT_TOOLS has; without, and
@@ -68,13 +69,14 @@ less() { # object, of a hundred parts of another's text, that other
     [ $((100 * $(text_of "$1"))) -lt $(($2 * $(text_of "$3"))) ] ||
         { echo "expected less than $2% of $(text_of "$3") bytes, found $(text_of "$1")"; return 1; }
 }
-parts() { # name, compiler with language and standard
+# For gcc optimised, which brings warnings; clang warns of the same at -O0.
+parts() { # name, compiler with language, standard and level of optimising
     local name=$1 cc=$2 part sections='specrt_(bundle_(cograph|clusters|sketch|hnsw)|cograph|hnsw)'
     local adapt
     adapt=$(sed -nE 's/^SPECRT_API .*(specrt_[a-z0-9_]+)\(.*/\1/p' src/specrt_adapt.h)
     adapt="^(${adapt//$'\n'/|})$"
     for part in "" SMALL TOOLS; do
-        check "$name implementation $part" $cc $warn -Os -DSPECRT_WORKER ${part:+-DSPECRT_$part} \
+        check "$name implementation $part" $cc $warn -DSPECRT_WORKER ${part:+-DSPECRT_$part} \
             -c "$here/implementation.c" -o "$work/parts$part.o"
         check "$name static $part" $cc $warn -O0 ${part:+-DSPECRT_$part} \
             -DSPECRT_STATIC -fsyntax-only "$here/implementation.c"
@@ -103,7 +105,7 @@ small() { # compiler, with standard
     check "small.c saves alike" cmp "$work/savedSMALL" "$work/savedTOOLS"
     check "small.c refuses" "$work/withSMALL" refuse
     for part in minimal batch; do
-        check "$part small" $1 $warn -O1 -DSPECRT_SMALL examples/$part.c -lzstd -lm -o "$work/$part"
+        check "$part small" $1 $warn -O0 -DSPECRT_SMALL examples/$part.c -lzstd -lm -o "$work/$part"
     done
     check "minimal small runs" "$work/minimal"
     check "batch small runs" "$work/batch"
@@ -235,13 +237,14 @@ fi
 
 # family C_COMPILER CXX_COMPILER : in a process of its own, which leaves its tally in a file.
 family() (
-    tally=$work/$1.tally work=$work/$1 passed=0 failed=0 skipped=0
+    local level tally=$work/$1.tally work=$work/$1 passed=0 failed=0 skipped=0
     mkdir "$work"
     if command -v "$1" >/dev/null && command -v "$2" >/dev/null; then
-        language "$1" "$1 -std=c99"
-        language "$2" "$2 -x c++ -std=c++11"
+        case $1 in gcc) level=-Os ;; *) level=-O0 ;; esac
+        parts "$1" "$1 -std=c99 $level"
+        language "$1" "$1 -std=c99" "$work/parts.o"
         [ "$2" != g++ ] || options "$2" "$2 -x c++ -std=c++11"
-        parts "$1" "$1 -std=c99"
+        language "$2" "$2 -x c++ -std=c++11" $(ls "$work/impl.o" 2>/dev/null)
         [ "$1" != gcc ] || small "$1 -std=c99"
         check "$1 gnu17" $1 -std=gnu17 $warn -fsyntax-only "$here/implementation.c"
         check "$2 c++20" $2 -x c++ -std=c++20 $warn -fsyntax-only "$here/implementation.c"

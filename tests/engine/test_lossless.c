@@ -2,7 +2,7 @@
  * decoding's. Lists, clusters, graphs, indexes and sketches are made by chance, or adversarial: those know
  * none of the tokens that the target is going to say.
  *
- * Each policy gets every other prompt of a few, in turns. every=N takes 200 prompts of 128
+ * Each policy gets every fourth prompt of a few, in turns. every=N takes 200 prompts of 128
  * tokens (`make test-long`), and gives each policy every N-th of them. */
 #include "corpus/corpus.h"
 #include "engine/infer/auto.h"
@@ -314,7 +314,9 @@ static double check_trial(pair *p, const trial *t, const specrt_sampling *sampli
         fprintf(stderr, "%s\n", err.msg);
     REQUIRE(err.status == SPECRT_STATUS_OK);
     const char *wanted = test_setting("every");
-    p->share = wanted && atoi(wanted) > 0 ? atoi(wanted) : 2;
+    p->share = wanted && atoi(wanted) > 0 ? atoi(wanted) : 4;
+    /* A turn without a prompt would check nothing. */
+    if (p->share > p->n_prompts) p->share = p->n_prompts;
     specrt_auto *autos[MAX_WORKERS] = {NULL};
     double accept_length = run_prompts(p, policy, &params, auto_draft ? autos : NULL);
     for (int i = 0; i < p->n_workers; i++) {
