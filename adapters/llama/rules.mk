@@ -35,5 +35,5 @@ $(BUILD)/tests/llama_%: $(BUILD)/tests/llama/llama_%.o $(filter $(BUILD)/adapter
 test-llama: tools $(BUILD)/tests/eagle3_head $(BUILD)/tests/block_gguf ## specrt-llama beside plain decoding; needs `make llama`
 	@tests/llama/run.sh $(BUILD)
 
-test-llama-server: tools $(BUILD)/tests/eagle3_head ## the server with three slots beside plain decoding; needs `make llama llama-patched`
+test-llama-server: tools $(BUILD)/tests/eagle3_head $(BUILD)/tests/block_gguf ## the server with three slots beside plain decoding; needs `make llama llama-patched`
 	@tests/llama/server.sh $(BUILD)

@@ -96,6 +96,34 @@ specrt_status specrt_llama_mtp_node(const struct llama_model *target,
                                     const struct llama_model *draft, int32_t n_mtp,
                                     const char **node, specrt_error *err);
 
+/* How a block drafter's passes are made, for loops of your own. */
+typedef struct specrt_llama_block_kind {
+    int32_t size;   /* positions that it was trained for, the root's among them */
+    int32_t first;  /* the first position that proposes a token */
+    int32_t mask;   /* the token of all positions but the root's */
+    bool is_causal; /* for llama_set_causal_attn() */
+    bool trusts;    /* its confidence head may end a draft */
+} specrt_llama_block_kind;
+
+/* specrt_llama_is_block() : whether a model is a block drafter, of a kind that is supported or not. */
+bool specrt_llama_is_block(const struct llama_model *draft);
+
+/* specrt_llama_block_read() : whether a block drafter may draft for a target, and how. To be called before
+ * llama.cpp makes a context of it.
+ *   head : of the drafter's file
+ *   out : written
+ * @return OK; UNSUPPORTED or BAD_INPUT naming what is not as expected. */
+specrt_status specrt_llama_block_read(const specrt_llama_head *head,
+                                      const struct llama_model *target,
+                                      const struct llama_model *draft, specrt_llama_block_kind *out,
+                                      specrt_error *err);
+
+/* specrt_llama_block_unbias() : takes what the Markov head adds behind a token out of llama.cpp's logits, for
+ * specrt_head_check_states(). Without a Markov head nothing changes.
+ *   previous : the token; logits : f32 [n_vocab], changed */
+void specrt_llama_block_unbias(const specrt_llama_head *head, int32_t previous, float *logits,
+                               int32_t n_vocab);
+
 /* specrt_llama_fingerprint() : the tokenizer's digest, equal to that of every other form of it. */
 void specrt_llama_fingerprint(const struct llama_vocab *vocab, uint8_t sha256[32]);
 

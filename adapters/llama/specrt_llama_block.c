@@ -12,10 +12,7 @@
 
 struct specrt_llama_block {
     struct llama_batch_ext *batch; /* of states */
-    int32_t size;                  /* positions that the drafter was trained for */
-    int32_t first;                 /* the first that proposes a token */
-    int32_t mask;                  /* the token behind the root */
-    bool is_causal, trusts;        /* trusts: it has a confidence head */
+    specrt_llama_block_kind kind;
 };
 
 /* ---- passes -------------------------------------------------------------------------------------- */
@@ -54,7 +51,7 @@ static int read_states(specrt_llama *s, int32_t rest) {
 
 /* As many positions as llama.cpp's own draft of n tokens has. */
 static int draft_block(specrt_llama *s, int32_t root, int32_t n, specrt_block *out) {
-    const struct specrt_llama_block *b = s->block;
+    const specrt_llama_block_kind *b = &s->block->kind;
     int32_t most = specrt_llama_block_limit(s);
     if (n > most) n = most;
     if (read_states(s, 0)) return 1;
@@ -76,13 +73,12 @@ static void advance(specrt_llama *s) {
 }
 
 int64_t specrt_llama_block_first(const specrt_llama *s) {
-    return s->block ? s->block->first : 0;
+    return s->block ? s->block->kind.first : 0;
 }
 
 int32_t specrt_llama_block_limit(const specrt_llama *s) {
-    const struct specrt_llama_block *b = s->block;
-    if (!b) return 0;
-    int32_t most = b->size - b->first;
+    if (!s->block) return 0;
+    int32_t most = s->block->kind.size - s->block->kind.first;
     return most < s->tree.num_steps ? most : s->tree.num_steps;
 }
 
@@ -107,27 +103,32 @@ static const uint8_t *row_of(const specrt_head_desc *rows, int64_t i) {
     return (const uint8_t *)rows->rows + (size_t)i * specrt_row_bytes(rows->dtype, rows->n_cols);
 }
 
-/* The Markov head's part, by the definition. */
-static void unbias(const specrt_llama *s, float *logits) {
-    const specrt_markov_desc *markov = s->head->desc.markov;
+/* By the definition. */
+void specrt_llama_block_unbias(const specrt_llama_head *head, int32_t previous, float *logits,
+                               int32_t n_vocab) {
+    const specrt_markov_desc *markov = head->desc.markov;
     float from[SPECRT_LLAMA_MAX_RANK], to[SPECRT_LLAMA_MAX_RANK];
     if (!markov) return;
     int64_t rank = markov->from.n_cols;
-    specrt_row_decode(markov->from.dtype, row_of(&markov->from, sample_root(s)), rank, from);
+    specrt_row_decode(markov->from.dtype, row_of(&markov->from, previous), rank, from);
     for (int64_t i = 0; i < markov->to.n_rows; i++) {
-        int64_t id = s->head->desc.ids ? s->head->desc.ids[i] : i;
+        int64_t id = head->desc.ids ? head->desc.ids[i] : i;
         double sum = 0;
-        if (id >= s->n_vocab) continue;
+        if (id >= n_vocab) continue;
         specrt_row_decode(markov->to.dtype, row_of(&markov->to, i), rank, to);
         for (int64_t j = 0; j < rank; j++) sum += (double)from[j] * (double)to[j];
         logits[id] -= (float)sum;
     }
 }
 
+static void unbias(const specrt_llama *s, float *logits) {
+    specrt_llama_block_unbias(s->head, sample_root(s), logits, s->n_vocab);
+}
+
 /* ---- opening ------------------------------------------------------------------------------------- */
 
 static bool start(specrt_llama *s) {
-    llama_set_causal_attn(s->draft, s->block->is_causal);
+    llama_set_causal_attn(s->draft, s->block->kind.is_causal);
     s->block->batch = llama_batch_ext_init(s->draft);
     return s->block->batch != NULL;
 }
@@ -166,10 +167,16 @@ static specrt_status bad(const char *key, const char *expected, int32_t found, s
                             expected, (int)found);
 }
 
-static specrt_status check_block(const specrt_llama *s, const struct llama_model *target,
-                                 const struct llama_model *draft, specrt_error *err) {
-    const struct specrt_llama_block *b = s->block;
-    int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(draft));
+bool specrt_llama_is_block(const struct llama_model *draft) {
+    char arch[64] = "";
+    llama_model_meta_val_str(draft, "general.architecture", arch, sizeof arch);
+    return strcmp(arch, "dflash") == 0;
+}
+
+static specrt_status check_kind(const specrt_llama_block_kind *b, const struct llama_model *target,
+                                const struct llama_model *draft, specrt_error *err) {
+    int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(target));
+    int32_t n_own = llama_vocab_n_tokens(llama_model_get_vocab(draft));
     if (number(draft, "dflash.hyper_connection.count", 0) > 0)
         return specrt_error_set(
             err, SPECRT_STATUS_UNSUPPORTED,
@@ -177,26 +184,35 @@ static specrt_status check_block(const specrt_llama *s, const struct llama_model
             "DeepSeek V4 are not supported");
     if (b->size < 2 || b->size > SPECRT_TREE_MAX_NODES)
         return bad("dflash.block_size", "2 to 64 positions", b->size, err);
+    if (n_own != n_vocab) /* it often has the target's embedding and head */
+        return bad("tokenizer.ggml.tokens", "as many as the target's", n_own, err);
     if (b->mask < 0 || b->mask >= n_vocab)
         return bad("tokenizer.ggml.mask_token_id", "a token of the vocabulary", b->mask, err);
     if (llama_model_n_embd(draft) != llama_model_n_embd(target))
         return bad("dflash.embedding_length", "the target's width", llama_model_n_embd(draft), err);
-    return specrt_llama_check_taps(s, target, "dflash.target_layers", err);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status specrt_llama_block_read(const specrt_llama_head *head,
+                                      const struct llama_model *target,
+                                      const struct llama_model *draft, specrt_llama_block_kind *out,
+                                      specrt_error *err) {
+    bool markov = head->desc.markov != NULL;
+    out->size = number(draft, "dflash.block_size", markov ? 0 : 16);
+    out->first = markov && says(draft, "dflash.sample_from_anchor", true) ? 0 : 1;
+    out->mask = llama_vocab_mask(llama_model_get_vocab(draft));
+    out->is_causal = says(draft, "dflash.attention.causal", false);
+    out->trusts = head->confidence && says(draft, "dflash.has_confidence_head", true);
+    TRY(check_kind(out, target, draft, err));
+    return specrt_llama_check_taps(head, target, "dflash.target_layers", err);
 }
 
 specrt_status specrt_llama_block_open(specrt_llama *s, const struct llama_model *target,
                                       const struct llama_model *draft, specrt_error *err) {
-    struct specrt_llama_block *b = (struct specrt_llama_block *)calloc(1, sizeof *b);
-    if (!b) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a drafter");
-    bool markov = s->head->desc.markov != NULL;
-    s->block = b;
+    s->block = (struct specrt_llama_block *)calloc(1, sizeof *s->block);
+    if (!s->block) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a drafter");
     s->reader = &reader;
-    b->size = number(draft, "dflash.block_size", markov ? 0 : 16);
-    b->first = markov && says(draft, "dflash.sample_from_anchor", true) ? 0 : 1;
-    b->mask = llama_vocab_mask(llama_model_get_vocab(draft));
-    b->is_causal = says(draft, "dflash.attention.causal", false);
-    b->trusts = s->head->confidence && says(draft, "dflash.has_confidence_head", true);
-    TRY(check_block(s, target, draft, err));
+    TRY(specrt_llama_block_read(s->head, target, draft, &s->block->kind, err));
     s->taps.d_target = llama_model_n_embd(target);
     for (int k = 0; k < s->head->n_target_layers; k++)
         specrt_llama_taps_layer(&s->taps, k, s->head->target_layers[k]);

@@ -27,8 +27,7 @@ static specrt_status check_vocabularies(specrt_llama *s, const struct llama_voca
     int32_t a = llama_vocab_n_tokens(target), b = llama_vocab_n_tokens(draft);
     s->n_logits = a;
     s->n_vocab = a < b ? a : b;
-    int32_t most = s->block ? 0 : MOST_PADDING; /* a block drafter often has the target's head */
-    if (a - b > most || b - a > most)
+    if (a - b > MOST_PADDING || b - a > MOST_PADDING)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "drafter: its vocabulary is another: expected the target's %d "
                                 "tokens, found %d",

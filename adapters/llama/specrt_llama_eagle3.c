@@ -9,7 +9,7 @@
 specrt_status specrt_llama_eagle3_open(specrt_llama *s, const struct llama_model *target,
                                        const struct llama_model *draft, specrt_error *err) {
     char text[32] = "0";
-    TRY(specrt_llama_check_taps(s, target, "eagle3.target_layers", err));
+    TRY(specrt_llama_check_taps(s->head, target, "eagle3.target_layers", err));
     int32_t d_target = llama_model_n_embd(target);
     llama_model_meta_val_str(draft, "eagle3.target_hidden_size", text, sizeof text);
     if (atoi(text) != d_target)

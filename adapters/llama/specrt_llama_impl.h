@@ -212,8 +212,9 @@ specrt_status specrt_llama_block_open(specrt_llama *s, const struct llama_model 
 
 /* specrt_llama_check_taps() : whether the drafter reads layers that the target's graph has rows of for all
  * tokens: inputs from layer 1 on. key : whose list they are, for the error */
-specrt_status specrt_llama_check_taps(const specrt_llama *s, const struct llama_model *target,
-                                      const char *key, specrt_error *err);
+specrt_status specrt_llama_check_taps(const specrt_llama_head *head,
+                                      const struct llama_model *target, const char *key,
+                                      specrt_error *err);
 
 /* specrt_llama_block_limit() : tokens that the drafter drafts in one pass, of the tree's levels at most; 0:
  * one by one. specrt_llama_block_first() : the row of such a pass that proposes the first; else 0. */

@@ -20,15 +20,16 @@ void specrt_llama_taps_layer(specrt_llama_taps *taps, int k, int32_t layer) {
     specrt_llama_taps_name(taps, k, node);
 }
 
-specrt_status specrt_llama_check_taps(const specrt_llama *s, const struct llama_model *target,
-                                      const char *key, specrt_error *err) {
-    int32_t n_layers = llama_model_n_layer(target), n = s->head->n_target_layers;
+specrt_status specrt_llama_check_taps(const specrt_llama_head *head,
+                                      const struct llama_model *target, const char *key,
+                                      specrt_error *err) {
+    int32_t n_layers = llama_model_n_layer(target), n = head->n_target_layers;
     if (n > SPECRT_LLAMA_TAPS)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                                 "drafter: %s: expected at most %d layers, found %d", key,
                                 SPECRT_LLAMA_TAPS, (int)n);
     for (int32_t k = 0; k < n || k == 0; k++) {
-        int32_t layer = n > 0 ? s->head->target_layers[k] : 0;
+        int32_t layer = n > 0 ? head->target_layers[k] : 0;
         if (layer >= 1 && layer < n_layers) continue;
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "drafter: %s: expected layers from 1 on and below the target's %d, "

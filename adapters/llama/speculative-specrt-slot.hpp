@@ -45,6 +45,16 @@ struct common_specrt_slot {
         started = verified = false;
     }
 
+    /* A draft from the states of a block. */
+    void draft(const specrt_block &block, llama_tokens &out) {
+        specrt_draft chain = {};
+        check(specrt_session_draft_block(session, &block, &chain));
+        for (int32_t i = 1; i < chain.n; ++i) {
+            logprobs.push_back(chain.logprobs[i]);
+            out.push_back(chain.tokens[i]);
+        }
+    }
+
     /* Of auto; NULL: every draft has the same length. */
     specrt_auto *auto_draft = nullptr;
     int32_t n_levels = 0;          // that may be drafted in the cycle at hand

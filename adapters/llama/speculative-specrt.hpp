@@ -1,71 +1,16 @@
 /* speculative-specrt.hpp : the type draft-specrt of llama.cpp's own speculative loop, server included. It
- * does what draft-simple does, and with MTP layers what draft-mtp does, but the draft context stops before
- * its LM head, and specrt scores the rows that a policy names. A session and a controller of draft length
- * for each slot, one clock for all of them; llama.cpp verifies. The patch beside this file lets
- * common/speculative.cpp include it. Its words for contexts and errors are llama.cpp's. */
+ * does what draft-simple does, with MTP layers what draft-mtp does, and with a block drafter what
+ * draft-dflash and draft-dspark do, but the draft context stops before its LM head, and specrt scores the
+ * rows that a policy names. A session and a controller of draft length for each slot, one clock for all of
+ * them; llama.cpp verifies. The patch beside this file lets common/speculative.cpp include it. Its words for
+ * contexts and errors are llama.cpp's. */
 #ifndef LLAMA_SPECULATIVE_SPECRT_HPP
 #define LLAMA_SPECULATIVE_SPECRT_HPP
 
 #include "specrt_llama.h"
+#include "speculative-specrt-block.hpp"
+#include "speculative-specrt-context.hpp"
 #include "speculative-specrt-slot.hpp"
-
-/* Of the draft context: what the head multiplies is handed over and what follows, the head, left
- * uncomputed. A pass may come in several parts. */
-static bool specrt_at_node(ggml_tensor *t, bool ask, void *user) {
-    auto *states = (common_specrt_states *)user;
-    if (states->runs_head) {
-        return false;
-    }
-    if (ask) {
-        states->reached_head |= strcmp(t->name, "result_output") == 0;
-        return strcmp(t->name, states->node) == 0;
-    }
-    const size_t before = states->rows.size();
-    states->rows.resize(before + ggml_nelements(t));
-    ggml_backend_tensor_get(t, states->rows.data() + before, 0, ggml_nbytes(t));
-    return false;
-}
-
-bool common_specrt_is_mtp(const std::string &path) {
-    specrt_llama_head rows = {};
-    specrt_llama_head_open(path.c_str(), &rows, nullptr);
-    const bool has = rows.n_mtp > 0;
-    specrt_llama_head_close(&rows);
-    return has;
-}
-
-/* Before the draft context is made: of MTP layers, whether they may draft, where a pass ends, and their type
- * of context. Where a file has no such layers and is a draft model's, open() says what is wrong with it.
- * @return false, and says why */
-static bool specrt_prepare(const common_params &params, const llama_model *target,
-                           const llama_model *draft, llama_context_params &cparams) {
-    if (!params.speculative.has_specrt()) {
-        return true;
-    }
-    common_specrt_states &states = *params.speculative.draft.specrt_states;
-    specrt_llama_head rows = {};
-    specrt_error err = {};
-    states.path = params.model.path;
-    specrt_status status = specrt_llama_head_open(states.path.c_str(), &rows, &err);
-    const int32_t n_mtp = rows.n_mtp;
-    states.is_mtp = n_mtp > 0;
-    specrt_llama_head_close(&rows);
-    if (!states.is_mtp && draft != target) {
-        return true;
-    }
-    if (states.is_mtp) {
-        cparams.ctx_type = LLAMA_CONTEXT_TYPE_MTP;
-        status = specrt_llama_mtp_node(target, draft, n_mtp, &states.node, &err);
-    } else if (status == SPECRT_STATUS_OK) {
-        status = specrt_error_set(&err, SPECRT_STATUS_BAD_ARG,
-                                  "%s: it has no MTP layers to draft with; expected -md FILE",
-                                  states.path.c_str());
-    }
-    if (status != SPECRT_STATUS_OK) {
-        SPC_ERR("draft-specrt: %s\n", err.msg);
-    }
-    return status == SPECRT_STATUS_OK;
-}
 
 /* The time between two drafts, of all slots. */
 struct common_specrt_cycle {
@@ -85,8 +30,9 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
     int32_t n_target = 0; // tokens of the target, as many as its logits
     int32_t n_vocab = 0;  // tokens of both models
     std::vector<common_specrt_slot> slots;
-    std::vector<float> zeros; // a row of the draft model's input
-    size_t d_pair = 0;        // of MTP layers: the width of the states that they read
+    std::vector<float> zeros;    // a row of the draft model's input
+    size_t d_pair = 0;           // of MTP layers: the width of the states that they read
+    common_specrt_blocks blocks; // of a block drafter
 
     bool is_auto = false;
     specrt_clock clock = {};
@@ -124,14 +70,16 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         n_max = params.n_max = std::min(params.n_max, (int32_t)SPECRT_TREE_MAX_STEPS - 1);
         batch = common_batch(params.ctx_dft);
         zeros.assign(llama_model_n_embd_inp(model_dft), 0.0f);
+        require(specrt_llama_head_open(states->path.c_str(), &rows, &err), err);
         if (states->is_mtp) {
             open_pairs(model_dft);
-        }
-        require(specrt_llama_head_open(states->path.c_str(), &rows, &err), err);
-        if (rows.n_target_layers > 0) {
-            throw std::runtime_error("draft-specrt: " + states->path +
-                                     ": expected a draft model or MTP layers, found a drafter that "
-                                     "reads layers of the target; specrt-llama drafts with it");
+        } else if (states->is_block) {
+            open_blocks();
+        } else if (rows.n_target_layers > 0) {
+            throw std::runtime_error(
+                "draft-specrt: " + states->path +
+                ": expected a draft model, MTP layers or a block drafter, found "
+                "an EAGLE-3 head; specrt-llama drafts with it");
         }
         require(specrt_llama_head_number(&rows, n_target, &err), err);
         require(specrt_head_bind(nullptr, &rows.desc, nullptr, &head, &err), err);
@@ -154,6 +102,17 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         }
     }
 
+    /* A drafter without a head of its own takes the target's. */
+    void open_blocks() {
+        specrt_error err = {};
+        blocks.open(rows, params, n_seq);
+        n_max = params.n_max = blocks.n_max(params.n_max);
+        zeros.assign(blocks.width(), 0.0f);
+        if (!rows.desc.rows) {
+            require(specrt_llama_head_share(&rows, states->path_target.c_str(), &err), err);
+        }
+    }
+
     /* state : of the target or of the draft context, before the token; only MTP layers read it */
     void add(llama_token id, llama_pos pos, llama_seq_id seq_id, bool output, const float *state) {
         const int32_t at = batch.add(id, pos, seq_id, output);
@@ -173,33 +132,48 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         specrt_llama_head_close(&rows);
     }
 
-    /* A pass of a token a slot, with the head and without it: rows times states are its logits. */
-    void check_states() {
-        std::vector<float> logits;
-        specrt_error err = {};
-        const auto add_all = [&]() {
-            batch.clear();
-            for (llama_seq_id id = 0; id < (llama_seq_id)n_seq; ++id) {
-                add((17 * id + 11) % n_vocab, 0, id, true, zeros.data());
+    llama_token sample_root(llama_seq_id id) const { return (17 * id + 11) % n_vocab; }
+
+    /* A pass of a token a slot, or of a block that drafts one.
+     * @return rows of each slot; those of the last one draft */
+    int32_t sample_pass(bool output) {
+        batch.clear();
+        for (llama_seq_id id = 0; id < (llama_seq_id)n_seq; ++id) {
+            if (states->is_block) {
+                blocks.add(batch, sample_root(id), 0, id, 1, output);
+            } else {
+                add(sample_root(id), 0, id, true, zeros.data());
             }
-        };
-        add_all();
+        }
+        return batch.size() / (int32_t)n_seq;
+    }
+
+    /* With the head and without it: rows times states are its logits. */
+    void check_states() {
+        std::vector<float> logits, hidden;
+        specrt_error err = {};
+        const int32_t each = sample_pass(true), last = each - 1;
         states->runs_head = true;
         const bool ran = decode(0);
         states->runs_head = false;
         for (uint32_t i = 0; ran && i < n_seq; ++i) {
-            const float *row = llama_get_logits_ith(params.ctx_dft, i);
+            const float *row = llama_get_logits_ith(params.ctx_dft, i * each + last);
             logits.insert(logits.end(), row, row + n_vocab);
+            specrt_llama_block_unbias(&rows, sample_root(i), &logits[i * n_vocab], n_vocab);
         }
         llama_memory_clear(llama_get_memory(params.ctx_dft), false);
-        add_all();
-        if (!ran || !decode(n_seq)) {
+        sample_pass(false);
+        if (!ran || !decode(n_seq * each)) {
             throw std::runtime_error(
                 "draft-specrt: the draft model's pass does not end in its last norm and its head");
         }
         llama_memory_clear(llama_get_memory(params.ctx_dft), false);
-        require(specrt_head_check_states(&rows.desc, states->rows.data(), n_seq, logits.data(),
-                                         n_vocab, nullptr, &err),
+        for (uint32_t i = 0; i < n_seq; ++i) {
+            const float *row = states->rows.data() + (i * each + last) * rows.desc.n_cols;
+            hidden.insert(hidden.end(), row, row + rows.desc.n_cols);
+        }
+        require(specrt_head_check_states(&rows.desc, hidden.data(), n_seq, logits.data(), n_vocab,
+                                         nullptr, &err),
                 err);
     }
 
@@ -233,6 +207,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         drafts.params.tree.topk = 1;
         drafts.params.tree.num_draft_tokens = params.n_max + 1;
         drafts.params.n_logits = n_target;
+        drafts.params.n_block = states->is_block ? params.n_max : 0;
 
         const std::string text = params.specrt_policy.empty() ? "auto" : params.specrt_policy;
         is_auto = text == "auto" || text.rfind("auto+", 0) == 0;
@@ -270,7 +245,8 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         specrt_llama_key(&setting, key);
         const char *beside = params.specrt_bundle.empty() ? nullptr : params.specrt_bundle.c_str();
         specrt_costs_path(beside, key, path);
-        const specrt_meter meter = {this, time_pass, {most_tokens(), 8, 0, 0}};
+        const specrt_meter meter = {
+            this, time_pass, {most_tokens(), states->is_block ? -params.n_max : 8, 0, 0}};
         const specrt_status status = specrt_costs_find(&meter, path, key, &costs, line, &err);
         llama_memory_clear(llama_get_memory(params.ctx_tgt), false);
         llama_memory_clear(llama_get_memory(params.ctx_dft), false);
@@ -312,8 +288,28 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         return ret != 0;
     }
 
+    /* A block of n positions behind one token, or a whole one behind so many more tokens. @return 0 or 1 */
+    int time_block(int32_t n, double *seconds) {
+        const int32_t n_block = std::min(n, params.n_max), n_read = 1 + n - n_block;
+        llama_memory_clear(llama_get_memory(params.ctx_dft), false);
+        batch.clear();
+        for (int32_t i = 0; i < n_read; ++i) {
+            blocks.add_states(batch, zeros.data(), i, 0);
+        }
+        const int64_t start = ggml_time_us();
+        const bool read = decode(0);
+        batch.clear();
+        blocks.add(batch, sample_root(0), n_read, 0, n_block, false);
+        const bool drafted = read && decode(batch.size());
+        *seconds = 1e-6 * (double)(ggml_time_us() - start);
+        return !drafted;
+    }
+
     static int time_pass(void *user, specrt_pass pass, int32_t n, double *seconds) {
         auto *impl = (common_speculative_impl_draft_specrt *)user;
+        if (pass == SPECRT_PASS_DRAFT && impl->states->is_block) {
+            return impl->time_block(n, seconds);
+        }
         return pass == SPECRT_PASS_TARGET
                    ? impl->time_tokens(impl->params.ctx_tgt, n, impl->params.n_max + 1, seconds)
                    : impl->time_tokens(impl->params.ctx_dft, n, n, seconds);
@@ -394,7 +390,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
     void begin_prompt(common_specrt_slot &slot) {
         specrt_auto_choice choice = {};
         slot.in_prompt = true;
-        if (!slot.auto_draft || states->is_mtp) {
+        if (!slot.auto_draft || reads_target()) {
             return;
         }
         specrt_auto_begin(slot.auto_draft);
@@ -418,6 +414,9 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
             specrt_auto_get_stats(slot.auto_draft, &slot.begun);
         }
     }
+
+    /* Whether the drafter reads states of the target, as the target goes on. */
+    bool reads_target() const { return states->is_mtp || states->is_block; }
 
     /* The position that the drafter reads next. */
     llama_pos next_of(llama_seq_id id) const {
@@ -465,7 +464,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
             if (!t.output && !slot.in_prompt) {
                 begin_prompt(slot);
             }
-            if (!generates && slot.reads && !states->is_mtp &&
+            if (!generates && slot.reads && !reads_target() &&
                 !read(slot.history, next[t.seq_id], t.pos[0] + 1, t.seq_id)) {
                 return false;
             }
@@ -484,10 +483,9 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         cycle.is_whole = generates && cycle.seen.n_tokens == 0;
         cycle.seen.n_slots = n_slots;
         cycle.seen.n_tokens += in.size();
-        if (states->is_mtp) {
-            return read_pairs(in);
-        }
-        return batch.size() == 0 || decode(0);
+        return states->is_mtp     ? read_pairs(in)
+               : states->is_block ? read_states(in)
+                                  : batch.size() == 0 || decode(0);
     }
 
     /* MTP layers read what the target reads at once, each token with the target's state before it. A
@@ -522,6 +520,28 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         return good;
     }
 
+    /* Block drafters read the target's states at once, too, those of images among them. */
+    bool read_states(const common_batch &in) {
+        if (in.size() == 0 || !blocks.takes(in)) {
+            return true;
+        }
+        const int64_t start = ggml_time_us();
+        const int32_t most = (int32_t)llama_n_ubatch(params.ctx_dft);
+        bool good = true;
+        for (int32_t first = 0; good && first < in.size(); first += most) {
+            batch.clear();
+            blocks.add_states_of(batch, params.ctx_tgt, in, first,
+                                 std::min(most, in.size() - first));
+            good = decode(0);
+        }
+        cycle.seen.draft_seconds += 1e-6 * (double)(ggml_time_us() - start);
+        return good;
+    }
+
+    static bool is_text(const common_speculative_draft_params &dp) {
+        return (llama_pos)dp.prompt->size() == dp.pos0;
+    }
+
     void draft(common_speculative_draft_params_vec &dparams) override {
         std::vector<llama_seq_id> live;
         const bool skips = end_cycle(ggml_time_us());
@@ -531,14 +551,15 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
             if (dparams[id].drafting) {
                 slots[id].learn(params.ctx_tgt, n_target, dparams[id].id_last);
                 choose(slots[id], n_slots, skips);
-                if (slots[id].n_levels > 0) {
+                if (slots[id].n_levels > 0 && (!states->is_block || is_text(dparams[id]))) {
                     live.push_back(id);
                 }
             }
         }
-        live = catch_up(dparams, live);
-        while (!live.empty() && timed_decode(live.size())) {
-            live = extend(dparams, live);
+        if (states->is_block) {
+            draft_blocks(dparams, live);
+        } else {
+            draft_tokens(dparams, live);
         }
         for (llama_seq_id id = 0; id < (llama_seq_id)n_seq; ++id) {
             auto &dp = dparams[id];
@@ -546,6 +567,44 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
                 dp.result->clear();
             }
         }
+    }
+
+    void draft_tokens(common_speculative_draft_params_vec &dparams,
+                      std::vector<llama_seq_id> live) {
+        live = catch_up(dparams, live);
+        while (!live.empty() && timed_decode(live.size())) {
+            live = extend(dparams, live);
+        }
+    }
+
+    /* One pass for all slots, whose blocks are as long as the longest draft. */
+    void draft_blocks(common_speculative_draft_params_vec &dparams,
+                      const std::vector<llama_seq_id> &live) {
+        int32_t n = 0;
+        for (const auto id : live) {
+            n = std::max(n, slots[id].n_levels);
+        }
+        batch.clear();
+        for (const auto id : live) {
+            blocks.add(batch, dparams[id].id_last, dparams[id].pos0, id, n, false);
+        }
+        cycle.seen.n_read = (int32_t)live.size();
+        cycle.seen.n_block = n;
+        if (live.empty() || !timed_decode(batch.size())) {
+            return;
+        }
+        const int64_t start = ggml_time_us();
+        for (size_t i = 0; i < live.size(); ++i) {
+            const auto &dp = dparams[live[i]];
+            auto &slot = slots[live[i]];
+            specrt_block block = {};
+            block.n = dp.n_max > 0 ? std::min(slot.n_levels, dp.n_max) : slot.n_levels;
+            block.p_min = params.p_min;
+            blocks.place(block, rows, states->rows.data(), i * batch.size() / live.size());
+            cycle.seen.n_scored += block.n;
+            slot.draft(block, *dp.result);
+        }
+        cycle.seen.head_seconds += 1e-6 * (double)(ggml_time_us() - start);
     }
 
     /* What the drafter has not read of each slot, then the token that it drafts after, are in the batch.
@@ -563,8 +622,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
             most = std::max(most, dp.pos0 - next);
             n_read += dp.pos0 - next + 1;
             if (states->is_mtp ? next == dp.pos0
-                               : (llama_pos)dp.prompt->size() == dp.pos0 &&
-                                     read(*dp.prompt, next, dp.pos0, id)) {
+                               : is_text(dp) && read(*dp.prompt, next, dp.pos0, id)) {
                 ready.push_back(id);
             }
         }

@@ -27,16 +27,16 @@ check() { # NAME COMMAND... : exit code 0
     echo "FAIL $name: $(tail -c 600 "$work/out")"
 }
 
-# ask.py PORT PROMPTS OUT : every prompt twice, three at a time; a line of tokens each, then how
-# many were drafted and accepted. What auto says of each answer is in OUT.notes, counters in
-# OUT.metrics.
+# ask.py PORT PROMPTS OUT BODY : every prompt twice, three at a time; a line of tokens each, then
+# how many were drafted and accepted. BODY, JSON, changes the request. What auto says of each answer
+# is in OUT.notes, counters in OUT.metrics.
 cat >"$work/ask.py" <<'PY'
 import json, sys, urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 def ask(prompt):
     body = {"prompt": prompt, "n_predict": 40, "temperature": 0, "return_tokens": True,
-            "cache_prompt": False}
+            "cache_prompt": False} | json.loads(sys.argv[4])
     request = urllib.request.Request(f"http://127.0.0.1:{sys.argv[1]}/completion",
                                      json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
@@ -77,8 +77,9 @@ healthy() {
     return 1
 }
 
-# serve NAME ARGUMENT... : $model's answers in NAME.ids, the log in NAME.log, figures in NAME.n.
-model=$work/target.gguf
+# serve NAME ARGUMENT... : $model's answers to requests with $body in NAME.ids, the log in NAME.log,
+# figures in NAME.n.
+model=$work/target.gguf body={}
 serve() {
     local name=$1 port code; shift
     port=$(free_port)
@@ -87,7 +88,8 @@ serve() {
         "$@" >"$work/$name.log" 2>&1 &
     pid=$!
     healthy "$port" &&
-        python3 "$work/ask.py" "$port" "$work/prompts.jsonl" "$work/$name.ids" >"$work/$name.n"
+        python3 "$work/ask.py" "$port" "$work/prompts.jsonl" "$work/$name.ids" "$body" \
+            >"$work/$name.n"
     code=$?
     kill "$pid" 2>"$work/kill"
     wait "$pid" 2>"$work/kill"
@@ -103,14 +105,14 @@ check lists "$build/bin/vocabtrim-calibrate" $corpus --size 2000 --holdout 0 -o 
 check graph "$build/bin/cograph-build" $corpus --successor-count 1 -o "$work/pair.specb"
 check plain serve plain
 
-# drafts NAME POLICY : $plain's tokens, some of which $md drafted, no pass with its head.
-md="-md $draft" plain=plain
+# drafts NAME POLICY : $plain's tokens, $least of which $md drafted, no pass with its head.
+md="-md $draft" plain=plain least=1
 drafts() {
     local name=$1 policy=$2; shift 2
     check "$name" serve "$name" $md --spec-type draft-specrt --spec-draft-n-max 4 \
         --spec-specrt-policy "$policy" "$@"
     check "$name: tokens" cmp "$work/$plain.ids" "$work/$name.ids"
-    check "$name: accepted" awk '{ exit !($1 > 0 && $2 > 0) }' "$work/$name.n"
+    check "$name: accepted" awk "{ exit !(\$1 > 0 && \$2 >= $least) }" "$work/$name.n"
     check "$name: policy" grep -F "draft-specrt: policy ${policy%%@*}" "$work/$name.log"
     check "$name: passes" sh -c '! grep -E "draft-specrt: (expected|llama_process|token)" "$0"' \
         "$work/$name.log"
@@ -124,12 +126,12 @@ check "full: as many as draft-simple" cmp "$work/simple.n" "$work/full.n"
 drafts window window:256@min=0
 drafts list static:512 --spec-specrt-bundle "$work/pair.specb"
 
-# own_drafts NAME ARGUMENT... : the same for llama.cpp's own type draft-mtp.
+# own_drafts NAME TYPE ARGUMENT... : the same for a type of llama.cpp's own.
 own_drafts() {
-    local name=$1; shift
-    check "$name" serve "$name" --spec-type draft-mtp --spec-draft-n-max 3 --spec-draft-p-min 0 "$@"
+    local name=$1 type=$2; shift 2
+    check "$name" serve "$name" --spec-type "$type" --spec-draft-n-max 3 --spec-draft-p-min 0 "$@"
     check "$name: tokens" cmp "$work/$plain.ids" "$work/$name.ids"
-    check "$name: accepted" awk '{ exit !($1 > 0 && $2 > 0) }' "$work/$name.n"
+    check "$name: accepted" awk "{ exit !(\$1 > 0 && \$2 >= $least) }" "$work/$name.n"
     echo "$name: drafted and accepted $(cat "$work/$name.n")"
 }
 
@@ -172,7 +174,7 @@ sed "2s/machine/machines/" "$kept" >"$work/damaged" && cp "$work/damaged" "$kept
 answers auto-damaged "the file is damaged; measured again in " $pair
 answers auto-missing "drafting off: failed to load draft model, 'none.gguf'; plain decoding" \
     -md none.gguf
-answers auto-none "drafting off: expected a draft model (-md), found none; plain decoding"
+answers auto-none "drafting off: $model: it has no MTP layers to draft with; expected -md FILE"
 
 # llama.cpp's own type draft-eagle3, with a head that specrt-bundle cut to a list: it loads, drafts.
 eagle=$build/tests/eagle3_head
@@ -211,25 +213,71 @@ for of in qwen35 qwen3next glm4moe; do
     drafts "mtp-$of-tail" window:16384@min=16384
     md="-md $work/$of,tail-cut.gguf"
     drafts "mtp-$of-tail-cut" full
-    own_drafts "mtp-$of-tail-cut-own" $md
+    own_drafts "mtp-$of-tail-cut-own" draft-mtp $md
     model=$work/$of-cut.gguf md=
     drafts "mtp-$of-cut" full
-    own_drafts "mtp-$of-cut-own"
+    own_drafts "mtp-$of-cut-own" draft-mtp
 done
 # Gemma 4's drafter, a file of its own, drafts in draft-mtp alone.
 for of in gemma4 gemma4-assistant; do check "mtp $of" mtp $of; done
 cut gemma4-assistant gemma4
 model=$work/gemma4.gguf plain=gemma-plain
 check "$plain" serve "$plain"
-own_drafts mtp-gemma-cut -md "$work/gemma4-assistant-cut.gguf"
+own_drafts mtp-gemma-cut draft-mtp -md "$work/gemma4-assistant-cut.gguf"
 # Of step35 draft-mtp has a layer for each depth, with a cut head each.
 check "mtp step35,two" mtp step35,two
 cut step35,two step35,two
 model=$work/step35,two.gguf plain=step35-plain
 check "$plain" serve "$plain"
 model=$work/step35,two-cut.gguf
-own_drafts mtp-step35-two-cut
+own_drafts mtp-step35-two-cut draft-mtp
 check "mtp two" mtp qwen35,two
+model=$work/target.gguf plain=plain
+
+# ---- block drafters ----
+
+# as_own NAME TYPE FILE ARGUMENT... : with the whole vocabulary FILE drafts as many tokens as
+# llama.cpp's own type does, and as many of them are accepted.
+as_own() {
+    local name=$1 type=$2 file=$3; shift 3
+    md="-md $work/$file.gguf"
+    drafts "$name" full --spec-draft-n-max 7 "$@"
+    own_drafts "$name-own" "$type" $md --spec-draft-n-max 7 "$@"
+    check "$name: as many as $type" cmp "$work/$name.n" "$work/$name-own.n"
+}
+
+# The sample's drafter takes the target's head; one cut to a list brings its own.
+block=$build/tests/llama_block
+check block-make "$build/tests/block_gguf" $target data/sample/block "$work/dspark.gguf"
+check block-late "$build/tests/block_gguf" $target data/sample/block "$work/late.gguf" late
+check block-cut "$build/bin/specrt-bundle" export "$work/pair.specb" -q --for llama.cpp \
+    --drafter "$work/dspark.gguf" --target "$model" -o "$work/dspark-cut.gguf"
+as_own dspark draft-dspark dspark
+as_own dspark-trust draft-dspark dspark --spec-draft-p-min 0.5
+as_own dspark-late draft-dspark late
+as_own dspark-cut draft-dspark dspark-cut
+md="-md $work/dspark.gguf"
+drafts dspark-window window:256@min=0 --spec-draft-n-max 7 --kv-unified
+drafts dspark-list static:512+successor:64 --spec-specrt-bundle "$work/pair.specb"
+body='{"temperature": 0.8, "seed": 5}' plain=sampled
+check sampled serve sampled
+drafts dspark-sampled window:256@min=0
+body={} plain=plain
+answers dspark-measured "draft-specrt: costs: measured in " $md --spec-draft-n-max 7
+kept=$(grep -l "^block 7$" "$XDG_CACHE_HOME"/specrt/*.costs)
+given 0.01 0.01
+answers dspark-auto "draft-specrt: costs: read from $kept" $md --spec-draft-n-max 7
+check "dspark-auto: $(cat "$work/dspark-auto.n")" awk '{ exit !($2 > 0) }' "$work/dspark-auto.n"
+
+# Drawn weights: what they draft is rejected, and hybrid targets are rolled back.
+least=0
+check dflash-make "$block" make dflash "$model" "$work/dflash.gguf"
+as_own dflash draft-dflash dflash
+for of in qwen35 qwen3next; do
+    check "block $of" "$block" make dspark,low "$work/$of.gguf" "$work/$of-block.gguf"
+    model=$work/$of.gguf plain=$of-plain
+    as_own "block-$of" draft-dspark "$of-block"
+done
 model=$work/target.gguf plain=plain
 
 # refuses NAME TEXT ARGUMENT... : the log says why there are no drafts.
@@ -243,8 +291,14 @@ refuses vocabulary "has another vocabulary" -md "$work/other.gguf"
 refuses bundle "tokenizer: expected 'golden'" -md $draft \
     --spec-specrt-bundle tests/golden/bundles/v1.0-raw.specb
 refuses policy "policy 'nothing'" -md $draft --spec-specrt-policy nothing
-refuses mtp-none "target.gguf: it has no MTP layers to draft with; expected -md FILE"
 refuses mtp-other "expected the target's llama, found qwen35" -md "$work/qwen35,tail,own.gguf"
+answers eagle-head "found an EAGLE-3 head" -md "$work/eagle.gguf"
+answers block-other "off: drafter: dflash.embedding_length: expected the target's width, found 64" \
+    -md "$work/qwen35-block.gguf"
+answers block-batch "draft-specrt: -ub: expected 64 or more" -md "$work/dspark.gguf" -ub 32
+check dflash2-make "$block" make dflash2 "$model" "$work/dflash2.gguf"
+answers dflash2 "dflash2.gguf: selector_hidden.weight: expected DFlash or DSpark, found" \
+    -md "$work/dflash2.gguf"
 model=$work/qwen35,two.gguf
 refuses mtp-two "qwen35.nextn_predict_layers: expected 1, found 2"
 
