@@ -4,8 +4,8 @@
         --speculative-config '{"method": "mtp", "num_speculative_tokens": 4}'
 
 SPECRT_TOKEN_MAP names a bundle or a token map of any format, SPECRT_SIZE the number of a bundle's ids (default: the
-calibrated size). SPECRT_METRICS=FILE writes accept length and coverage there while requests run (metrics.py).
-vLLM finds register() by its entry point vllm.general_plugins; without SPECRT_TOKEN_MAP it does nothing.
+calibrated size). SPECRT_WINDOW=W adds W tokens of each request's own (vllm_window.py). SPECRT_METRICS=FILE writes accept
+length and coverage there while requests run (metrics.py). vLLM finds register() by its entry point vllm.general_plugins; without SPECRT_TOKEN_MAP it does nothing.
 
 After vLLM has loaded a drafter, each of its head modules becomes a smaller one, a ParallelLMHead of the listed rows,
 which every tensor-parallel rank has whole. The model's own code computes the logits: norms, scales, caps and the layer
@@ -29,6 +29,7 @@ from ._lib import SpecrtError
 from .bundle import Bundle
 from .maps import read_map
 from .metrics import Exporter, Metrics
+from .vllm_window import Rows, Widened, Window, follows
 
 log = logging.getLogger("vllm.specrt")
 
@@ -47,6 +48,7 @@ class Settings:
     path: str  # of a bundle or token map
     size: int  # 0: all of a map, a bundle's calibrated size
     metrics: str = ""  # file that metrics are written to; "": none
+    window: int = 0  # tokens of each request's own; 0: none
 
 
 def settings(environment: Any = os.environ) -> Settings | None:
@@ -58,9 +60,11 @@ def settings(environment: Any = os.environ) -> Settings | None:
     path, size = environment.get("SPECRT_TOKEN_MAP", ""), environment.get("SPECRT_SIZE", "0")
     if not path:
         return None
-    if not size.isdigit():
-        raise SpecrtError(f"SPECRT_SIZE: expected a whole number, found '{size}'")
-    return Settings(path, int(size), environment.get("SPECRT_METRICS", ""))
+    window = environment.get("SPECRT_WINDOW", "0")
+    for name, number in ("SPECRT_SIZE", size), ("SPECRT_WINDOW", window):
+        if not number.isdigit():
+            raise SpecrtError(f"{name}: expected a whole number, found '{number}'")
+    return Settings(path, int(size), environment.get("SPECRT_METRICS", ""), int(window))
 
 
 def read_ids(wanted: Settings) -> np.ndarray:
@@ -100,6 +104,22 @@ class Columns:
     chooses: bool       # whether the drafter's best column is chosen first and becomes a token afterwards
     narrow: bool = False  # the logits at present: [..., n], or [..., vocabulary] with -inf for unlisted tokens
     n_calls: int = 0    # how often logits were computed
+    window: Any = None  # Window: W more columns, while requests are known
+    requests: Any = None  # int [n_states], of the states that are scored at present
+
+    def table(self, n: int) -> Any:
+        """int64 [n, columns]: the token of each column of n states."""
+        ids = self.ids.expand(n, -1)
+        if self.requests is None:
+            return ids
+        import torch
+        return torch.cat([ids, self.window.tokens(self.requests)], 1)
+
+    def tokens(self, columns: Any) -> Any:
+        """The tokens of columns int64 [n] or [n, k] of n states."""
+        if self.requests is None:
+            return self.ids[columns]
+        return self.table(len(columns)).gather(1, columns.reshape(len(columns), -1)).reshape(columns.shape)
 
 
 def gather(head: Any, ids: Any) -> Any:
@@ -125,6 +145,8 @@ def listed_head(head: Any, columns: Columns) -> Any:
     out.weight.data[:len(rows)] = rows
     out.quant_method.process_weights_after_loading(out)
     out.specrt_columns = columns
+    if columns.window is not None:
+        out.quant_method = Widened(out.quant_method, columns, Rows(head, gather))
     return out
 
 
@@ -164,11 +186,27 @@ def find_columns(model: Any, n_rows: int, ids: np.ndarray, device: Any) -> Colum
     return Columns(ids, not hasattr(model, "draft_id_to_target_id") and not suppresses)
 
 
-def trim(drafter: Any, ids: np.ndarray) -> Columns:
-    """Replaces the heads of a loaded drafter."""
+def make_window(drafter: Any, n_rows: int, ids: Any, width: int) -> Window:
+    """Windows of `width` tokens beside the list ids int64 [n], for a head of n_rows."""
+    model, name, most = drafter.model, type(drafter.model).__name__, n_rows - len(ids)
+    if not hasattr(drafter, "sample_draft") or hasattr(drafter, "_sample_sequential") or hasattr(model, "compute_candidates"):
+        raise SpecrtError(f"{name}: SPECRT_WINDOW: expected a drafter of runner V2 whose drafts name their requests; unset it")
+    if getattr(model, "draft_id_to_target_id", None) is not None:
+        raise SpecrtError(f"{name}: SPECRT_WINDOW: expected a drafter of the target's vocabulary, found a d2t; unset it")
+    if width > most:
+        raise SpecrtError(f"SPECRT_WINDOW: expected at most {most}, the rows beside the list, found {width}")
+    drafter.use_local_argmax_reduction = False  # it sees the list's columns alone, which every rank has anyway
+    log.info("specrt: %s has windows of %d tokens for up to %d requests", name, width, drafter.max_num_reqs)
+    return Window(drafter.max_num_reqs, width, drafter.num_speculative_steps + 1, ids, n_rows)
+
+
+def trim(drafter: Any, ids: np.ndarray, width: int = 0) -> Columns:
+    """Replaces the heads of a loaded drafter. width: of its windows."""
     found, done = heads(drafter), {}
     head, model = found[0][2], drafter.model
     columns = find_columns(model, head.org_vocab_size, ids, next(model.parameters()).device)
+    if width:
+        columns.window = make_window(drafter, head.org_vocab_size, columns.ids, width)
     for parent, name, child in found:
         if child.org_vocab_size != head.org_vocab_size:
             raise SpecrtError(f"{type(model).__name__}: {name}: expected {head.org_vocab_size} rows, as its first head has, "
@@ -198,11 +236,14 @@ def scores(forward: Any) -> Any:
         if columns is None:
             return logits
         columns.n_calls += 1
-        logits = logits[..., :len(columns.ids)]
+        n_more = columns.window.width if columns.requests is not None else 0
+        logits = logits[..., :len(columns.ids) + n_more]
         if columns.narrow:
             return logits
         wide = logits.new_full((*logits.shape[:-1], self.org_vocab_size), float("-inf"))
-        return wide.index_copy_(-1, columns.ids, logits)
+        if not n_more:
+            return wide.index_copy_(-1, columns.ids, logits)
+        return wide.scatter_reduce_(-1, columns.table(len(logits)), logits, "amax")  # a token may have two columns
     return listed
 
 
@@ -213,26 +254,28 @@ def tops(top: Any) -> Any:
         if columns is None:
             return found
         columns.n_calls += 1
-        return (columns.ids[found[0]], *found[1:]) if isinstance(found, tuple) else columns.ids[found]
+        return (columns.tokens(found[0]), *found[1:]) if isinstance(found, tuple) else columns.tokens(found)
     return listed
 
 
 def draws(draw: Any) -> Any:
-    """sample_draft and _greedy_sample: where the best is wanted, it is chosen of the columns."""
+    """sample_draft(hidden, positions, requests, ...) and _greedy_sample(hidden): where the best is wanted, it is chosen of
+    the columns."""
     def listed(self: Any, *args: Any, **more: Any) -> Any:
         columns = getattr(self, "_specrt_columns", None)
         if columns is None:
             return draw(self, *args, **more)
         n_calls = columns.n_calls
+        columns.requests = args[2] if columns.window is not None else None
         columns.narrow = (columns.chooses and getattr(self, "draft_logits", None) is None
                           and not self.use_local_argmax_reduction)
         try:
             out = draw(self, *args, **more)
             if columns.n_calls == n_calls:
                 raise SpecrtError(f"{type(self.model).__name__}: scores its head by code of its own; unset SPECRT_TOKEN_MAP")
-            return columns.ids[out] if columns.narrow else out
+            return columns.tokens(out) if columns.narrow else out
         finally:
-            columns.narrow = False
+            columns.narrow, columns.requests = False, None
     return listed
 
 
@@ -240,7 +283,7 @@ def loads(wanted: Settings) -> Callable[[Any], Any]:
     def make(load: Any) -> Any:
         def load_model(self: Any, *args: Any, **more: Any) -> Any:
             out = load(self, *args, **more)
-            self._specrt_columns = trim(self, read_ids(wanted))
+            self._specrt_columns = trim(self, read_ids(wanted), wanted.window)
             from vllm.distributed import get_tensor_model_parallel_rank
             if wanted.metrics and get_tensor_model_parallel_rank() == 0:
                 self._specrt_count = Count(self.model, self._specrt_columns)
@@ -309,6 +352,15 @@ def counts(drafter: str, verdict: Callable[..., Any]) -> Callable[[Any], Any]:
     return make
 
 
+def samples(wanted: Settings, runner: str, count: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What a runner's sampling becomes."""
+    def make(sample: Any) -> Any:
+        if wanted.window and runner == "V2":
+            sample = follows(sample)
+        return count(sample) if wanted.metrics else sample
+    return make
+
+
 def export(count: Count, path: str) -> Exporter:
     """Writes what a count collects, now, while it counts and at the end."""
     exporter = Exporter(path, count.collect)
@@ -372,7 +424,7 @@ def register() -> None:
         load, choose = DRAFTERS[runner][2]
         replace(drafter, load, loads(wanted))
         replace(drafter, choose, draws)
-        if wanted.metrics:
+        if wanted.metrics or wanted.window and runner == "V2":
             [sampler] = find(vllm.__version__, [RUNNERS[runner]])
-            replace(sampler, RUNNERS[runner][2][0], counts(owner, verdict))
+            replace(sampler, RUNNERS[runner][2][0], samples(wanted, runner, counts(owner, verdict)))
     mend_sampling()

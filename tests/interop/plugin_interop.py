@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """The plug-in over vLLM's own drafter classes on a CPU, no engine: for each kind of drafter its model's code for logits,
 its head modules and its speculator's code for drafts, without a backbone. With a list of all rows drafts must be those
-without the plug-in; with a short list the best of it. Two ranks over gloo must draft as one. Runs in the vLLM of its
+without the plug-in; with a short list the best of it, and of a request's window. Two ranks over gloo must draft as one. Runs in the vLLM of its
 interpreter: requirements/plugin.txt has 0.33; vllm_live runs it in 0.32."""
 import os
 import sys
 import types
 
+import numpy as np
+
 import live
 from live import check
 
-N_VOCAB, WIDTH, N_STATES, N_STEPS, RANK = 250, 24, 96, 4, 6
+N_VOCAB, WIDTH, N_STATES, N_STEPS, RANK, N_WINDOW = 250, 24, 96, 4, 6, 20
 SHORT = list(range(3, N_VOCAB, 7))
 
 
@@ -144,7 +146,7 @@ def speculator(path, model, loads):
         speculative_config=types.SimpleNamespace(use_heterogeneous_vocab=False),
         sample_indices=torch.arange(N_STATES), sample_idx_mapping=torch.arange(N_STATES) // N_STEPS,
         sample_pos=torch.arange(N_STATES), draft_tokens=torch.zeros(n_requests, N_STEPS, dtype=torch.int64),
-        input_buffers=types.SimpleNamespace(input_ids=torch.arange(n_requests) * 5 % N_VOCAB),
+        max_num_reqs=n_requests, input_buffers=types.SimpleNamespace(input_ids=torch.arange(n_requests) * 5 % N_VOCAB),
         _anchor_idx=torch.arange(n_requests))
     for load in loads:
         load(lambda self: None)(out)
@@ -180,6 +182,29 @@ def v1(model, loads):
     return out
 
 
+def windowed(drafter, hidden):
+    """Greedy drafts [N_STATES] and logits of states of N_STATES / N_STEPS requests, whose windows have seen two passes, and
+    the windows."""
+    import torch
+    n_requests, columns = N_STATES // N_STEPS, drafter._specrt_columns
+    generator = torch.Generator().manual_seed(9)
+    ends = torch.arange(n_requests + 1) * (N_STEPS + 1)
+    for _ in range(2):
+        columns.window.read(torch.randn(n_requests * (N_STEPS + 1), N_VOCAB, generator=generator), types.SimpleNamespace(
+            cu_num_logits=ends, idx_mapping=torch.arange(n_requests).flip(0), num_scheduled_tokens=np.array([N_STEPS + 1])))
+    requests = torch.arange(N_STATES) // N_STEPS
+    more = {"spec_step_idx": 1} if "MultiModule" in type(drafter).__name__ else {}
+    ids = drafter.sample_draft(hidden, None, requests, None, None, None, None, **more)
+    columns.requests = requests
+    logits = drafter.compute_draft_logits(hidden, 1)
+    columns.requests = None
+    return ids, logits, columns.window.tokens(requests)
+
+
+def has_windows(name, draft):
+    return draft is chosen and "d2t" not in name
+
+
 def drafts_of(ids):
     """Every kind's drafts with a list of ids (None: without the plug-in): by name, of V2 and, where V1 has the kind, of V1."""
     import torch
@@ -194,6 +219,10 @@ def drafts_of(ids):
     kinds = Kinds()
     for name, model, draft, path in kinds.all():
         out[name] = draft(speculator(path, model, loads), hidden)
+    for name, model, draft, path in kinds.all() if ids is SHORT else ():
+        if has_windows(name, draft):
+            with_windows = plugin.loads(plugin.Settings("list", 0, "", N_WINDOW))
+            out[f"{name}, windows"] = windowed(speculator(path, model, [with_windows]), hidden)
     for name, model, draft, _ in kinds.all():
         if draft is chosen:
             proposer = v1(model, loads)
@@ -216,6 +245,13 @@ def judge(before, whole, short):
         masked[:, SHORT] = logits[:, SHORT]
         check(torch.equal(short[name][0], masked.argmax(-1)) and torch.equal(short[name][1], masked),
               f"{name}: drafts and logits with a list of {len(SHORT)} are those of its rows")
+        if f"{name}, windows" not in short:
+            continue
+        ids, found, tokens = short[f"{name}, windows"]
+        masked.scatter_(1, tokens, logits.gather(1, tokens))
+        n_drawn = sum(token not in listed for token in ids.tolist())
+        check(torch.equal(ids, masked.argmax(-1)) and torch.allclose(found, masked, atol=1e-5) and n_drawn > 9,
+              f"{name}: so are those with {N_WINDOW} tokens of each request's own, which give {n_drawn} of {len(ids)} drafts")
 
 
 class Waits:
@@ -269,6 +305,16 @@ def steps():
         check(count.found == before.found and addresses and addresses == tensors(model),
               f"{name}: {count.n_calls} calls a step, {before.n_calls} without the plug-in, which adds none that waits; "
               f"{len(addresses)} tensors keep their addresses" + "".join(f" {name}" for name in count.found))
+    for name, model, draft, path in kinds.all():
+        if not has_windows(name, draft):
+            continue
+        drafter = speculator(path, model, [plugin.loads(plugin.Settings("list", 0, "", N_WINDOW))])
+        window = drafter._specrt_columns.window
+        addresses = tensors(model), window.ids.data_ptr(), window.seen.data_ptr()
+        with Waits() as count:
+            windowed(drafter, hidden)
+        check(not count.found and addresses == (tensors(model), window.ids.data_ptr(), window.seen.data_ptr()),
+              f"{name}: {count.n_calls} calls of two passes and a step with windows, none that waits" + "".join(f" {w}" for w in count.found))
     total = plugin.Count(drafter.model, drafter._specrt_columns)
     sampled = torch.tensor([[3, 4, -1], [10, 17, 24], [5, -1, -1]], dtype=torch.int32)
     n_sampled, n_drafted = torch.tensor([2, 3, 1]), torch.tensor([2, 2, 0])
@@ -317,7 +363,7 @@ def ranks(short, work):
         return
     for rank, file in enumerate(files):
         found = torch.load(file)
-        same = [name for name, (ids, _) in short.items() if torch.equal(ids, found[name][0])]
+        same = [name for name, (ids, *_) in short.items() if torch.equal(ids, found[name][0])]
         check(len(same) == len(short), f"rank {rank} of 2: {len(same)} of {len(short)} kinds draft as one rank does")
 
 

@@ -79,11 +79,12 @@ def load_model(self, model):
     return "loaded"
 
 
-def choose(self, hidden):
-    """The best token, as vLLM's drafters take it."""
+def choose(self, hidden, *_):
+    """The best token, as vLLM's drafters take it; of sampled drafts the logits."""
     if self.use_local_argmax_reduction:
         return self.model.processor.get_top_tokens(self.model.lm_head, hidden)
-    return self.model.compute_logits(hidden).argmax(-1)
+    logits = self.model.compute_logits(hidden)
+    return logits.argmax(-1) if self.draft_logits is None else logits
 
 
 def sample(self, out, metadata):
@@ -95,8 +96,8 @@ class Drafter:
     speculative_config = types.SimpleNamespace(use_heterogeneous_vocab=False)
 
 
-class Trimmed(Folder):
-    """Drafters that a registered plug-in loads."""
+class WithVllm(Folder):
+    """The stand-ins in vLLM's place, and a list in the environment."""
 
     def setUp(self):
         super().setUp()
@@ -124,6 +125,10 @@ class Trimmed(Folder):
         for name, value in more.items():
             setattr(model, name, value)
         return model
+
+
+class Trimmed(WithVllm):
+    """Drafters that a registered plug-in loads."""
 
     def test_trims(self):
         torch, whole = self.torch, self.model()
@@ -246,8 +251,10 @@ class Settings(Folder):
         self.assertIsNone(plugin.settings({"SPECRT_SIZE": "7"}))
         self.says("SPECRT_POLICY: expected a list", plugin.settings, {"SPECRT_POLICY": "hybrid"})
         self.assertEqual(plugin.settings({"SPECRT_TOKEN_MAP": "a", "SPECRT_SIZE": "7"}), plugin.Settings("a", 7))
-        self.says("SPECRT_SIZE: expected a whole number", plugin.settings,
-                  {"SPECRT_TOKEN_MAP": "a", "SPECRT_SIZE": "many"})
+        self.assertEqual(plugin.settings({"SPECRT_TOKEN_MAP": "a", "SPECRT_WINDOW": "9"}), plugin.Settings("a", 0, "", 9))
+        for name in "SPECRT_SIZE", "SPECRT_WINDOW":
+            self.says(f"{name}: expected a whole number, found 'many'", plugin.settings,
+                      {"SPECRT_TOKEN_MAP": "a", name: "many"})
 
     def test_sampling(self):
         """Without Triton each draft has its sequence's temperature, and no draft needs none."""
