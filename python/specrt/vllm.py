@@ -104,22 +104,17 @@ class Columns:
     chooses: bool       # whether the drafter's best column is chosen first and becomes a token afterwards
     narrow: bool = False  # the logits at present: [..., n], or [..., vocabulary] with -inf for unlisted tokens
     n_calls: int = 0    # how often logits were computed
-    window: Any = None  # Window: W more columns, while requests are known
-    requests: Any = None  # int [n_states], of the states that are scored at present
+    window: Any = None  # Window
+    own: Any = None     # int64 [n_states, W]: more columns, the windows' tokens of the states that are scored at present
 
-    def table(self, n: int) -> Any:
-        """int64 [n, columns]: the token of each column of n states."""
-        ids = self.ids.expand(n, -1)
-        if self.requests is None:
-            return ids
+    def table(self) -> Any:
+        """int64 [n_states, n + W]: the token of each column, where there are windows."""
         import torch
-        return torch.cat([ids, self.window.tokens(self.requests)], 1)
+        return torch.cat([self.ids.expand(len(self.own), -1), self.own], 1)
 
     def tokens(self, columns: Any) -> Any:
-        """The tokens of columns int64 [n] or [n, k] of n states."""
-        if self.requests is None:
-            return self.ids[columns]
-        return self.table(len(columns)).gather(1, columns.reshape(len(columns), -1)).reshape(columns.shape)
+        """The tokens of columns int64 [n_states]."""
+        return self.ids[columns] if self.own is None else self.table().gather(1, columns[:, None])[:, 0]
 
 
 def gather(head: Any, ids: Any) -> Any:
@@ -236,14 +231,13 @@ def scores(forward: Any) -> Any:
         if columns is None:
             return logits
         columns.n_calls += 1
-        n_more = columns.window.width if columns.requests is not None else 0
-        logits = logits[..., :len(columns.ids) + n_more]
+        logits = logits[..., :len(columns.ids) + (0 if columns.own is None else columns.own.shape[1])]
         if columns.narrow:
             return logits
         wide = logits.new_full((*logits.shape[:-1], self.org_vocab_size), float("-inf"))
-        if not n_more:
+        if columns.own is None:
             return wide.index_copy_(-1, columns.ids, logits)
-        return wide.scatter_reduce_(-1, columns.table(len(logits)), logits, "amax")  # a token may have two columns
+        return wide.scatter_reduce_(-1, columns.table(), logits, "amax")  # empty places have a column's token again
     return listed
 
 
@@ -254,7 +248,7 @@ def tops(top: Any) -> Any:
         if columns is None:
             return found
         columns.n_calls += 1
-        return (columns.tokens(found[0]), *found[1:]) if isinstance(found, tuple) else columns.tokens(found)
+        return (columns.ids[found[0]], *found[1:]) if isinstance(found, tuple) else columns.ids[found]
     return listed
 
 
@@ -266,7 +260,7 @@ def draws(draw: Any) -> Any:
         if columns is None:
             return draw(self, *args, **more)
         n_calls = columns.n_calls
-        columns.requests = args[2] if columns.window is not None else None
+        columns.own = columns.window.tokens(args[2]) if columns.window is not None else None
         columns.narrow = (columns.chooses and getattr(self, "draft_logits", None) is None
                           and not self.use_local_argmax_reduction)
         try:
@@ -275,7 +269,7 @@ def draws(draw: Any) -> Any:
                 raise SpecrtError(f"{type(self.model).__name__}: scores its head by code of its own; unset SPECRT_TOKEN_MAP")
             return columns.tokens(out) if columns.narrow else out
         finally:
-            columns.narrow, columns.requests = False, None
+            columns.narrow, columns.own = False, None
     return listed
 
 

@@ -108,10 +108,9 @@ class Widened:
     def apply(self, layer: Any, hidden: Any, *bias: Any, **more: Any) -> Any:
         import torch
         logits, columns = self.inner.apply(layer, hidden, *bias, **more), self.columns
-        if columns.requests is None:
+        if columns.own is None:
             return logits
-        scores = self.rows.score(hidden, columns.window.tokens(columns.requests))
-        return torch.cat([logits[..., :len(columns.ids)], scores], -1)
+        return torch.cat([logits[..., :len(columns.ids)], self.rows.score(hidden, columns.own)], -1)
 
 
 def follows(sample: Any) -> Any:

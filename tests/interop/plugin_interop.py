@@ -153,11 +153,16 @@ def speculator(path, model, loads):
     return out
 
 
-def chosen(drafter, hidden):
-    """Greedy drafts of sample_draft() [N_STATES], and the logits that sampled drafts are drawn from."""
+def chosen(drafter, hidden, requests=None):
+    """Greedy drafts of sample_draft() [N_STATES], and the logits that sampled drafts are drawn from. requests: of windows."""
     more = {"spec_step_idx": 1} if "MultiModule" in type(drafter).__name__ else {}
-    ids = drafter.sample_draft(hidden, None, None, None, None, None, None, **more)
-    return ids, drafter.compute_draft_logits(hidden, 1)
+    ids = drafter.sample_draft(hidden, None, requests, None, None, None, None, **more)
+    if requests is None:
+        return ids, drafter.compute_draft_logits(hidden, 1)
+    drafter._specrt_columns.own = drafter._specrt_columns.window.tokens(requests)
+    logits = drafter.compute_draft_logits(hidden, 1)
+    drafter._specrt_columns.own = None
+    return ids, logits
 
 
 def walked(drafter, hidden):
@@ -186,19 +191,14 @@ def windowed(drafter, hidden):
     """Greedy drafts [N_STATES] and logits of states of N_STATES / N_STEPS requests, whose windows have seen two passes, and
     the windows."""
     import torch
-    n_requests, columns = N_STATES // N_STEPS, drafter._specrt_columns
+    n_requests, window = N_STATES // N_STEPS, drafter._specrt_columns.window
     generator = torch.Generator().manual_seed(9)
     ends = torch.arange(n_requests + 1) * (N_STEPS + 1)
     for _ in range(2):
-        columns.window.read(torch.randn(n_requests * (N_STEPS + 1), N_VOCAB, generator=generator), types.SimpleNamespace(
+        window.read(torch.randn(n_requests * (N_STEPS + 1), N_VOCAB, generator=generator), types.SimpleNamespace(
             cu_num_logits=ends, idx_mapping=torch.arange(n_requests).flip(0), num_scheduled_tokens=np.array([N_STEPS + 1])))
     requests = torch.arange(N_STATES) // N_STEPS
-    more = {"spec_step_idx": 1} if "MultiModule" in type(drafter).__name__ else {}
-    ids = drafter.sample_draft(hidden, None, requests, None, None, None, None, **more)
-    columns.requests = requests
-    logits = drafter.compute_draft_logits(hidden, 1)
-    columns.requests = None
-    return ids, logits, columns.window.tokens(requests)
+    return *chosen(drafter, hidden, requests), window.tokens(requests)
 
 
 def has_windows(name, draft):
