@@ -12046,6 +12046,13 @@ static int32_t specrt__auto_afford(const specrt_auto *a, int32_t n_steps, bool p
     return 0;
 }
 
+/* Tokens that the answer may have after those emitted while the prompt is unread: at most four times as many,
+ * as most answers end long before their limit, and as rates are those of earlier texts at first. */
+static int64_t specrt__auto_ahead(const specrt_auto *a) {
+    int64_t most = 4 * (int64_t)(a->n_unread - 1);
+    return a->n_left < most ? a->n_left : most;
+}
+
 /* What the drafter must read first is to pay within 64 passes, and the prompt within the answer: at a rate r,
  * n tokens save n (1 - 1 / r) passes. Where plain cycles tell when to begin again, a doubt is no reason to
  * draft. */
@@ -12054,7 +12061,7 @@ static bool specrt__auto_pays(const specrt_auto *a) {
     int64_t prompt = specrt__auto_prompt(a);
     if (a->told) least += SPECRT__AUTO_MARGIN;
     if (a->rate <= least) return false;
-    return prompt == 0 || (double)a->n_left * (double)(a->rate - SPECRT__AUTO_ONE) >
+    return prompt == 0 || (double)specrt__auto_ahead(a) * (double)(a->rate - SPECRT__AUTO_ONE) >
                               (double)prompt * (double)a->rate / SPECRT__AUTO_ONE;
 }
 

@@ -186,27 +186,40 @@ static void test_looks_again(void) {
     specrt_auto_close(a);
 }
 
-/* A prompt that the drafter has not read is read where the answer repays it: n tokens at a rate r save
- * n (1 - 1 / r) passes. It is paid for once, and not out of the account. */
+/* The rule for a prompt that the drafter has not read: n tokens at a rate r save n (1 - 1 / r) passes, and an
+ * answer of m tokens is supposed to have 4 m more, at most what is left. @return tokens before the first draft */
+static int plain_before(double prompt, double rate, int n_left) {
+    for (int m = 0; m < n_left; m++)
+        if (fmin(4 * m, n_left - m) * (1 - 1 / rate) > prompt) return m;
+    return n_left;
+}
+
+/* It is read by that rule, paid for once, and not out of the account. */
 static void test_prompt(void) {
     specrt_auto *a = make(0.05, 0.2, 0.0);
     specrt_auto_stats before, after;
+    specrt_auto_choice choice;
     for (int k = 0; k < 3000; k++) run_cycle(a, 0.9, 0, NAN);
-    for (int64_t n_left = 50; n_left <= 800; n_left *= 4) { /* beyond what a probe may lose */
-        double counted = n_left < 256 ? (double)n_left : 256, rate = (double)a->rate / 65536;
-        double least = counted * (1 - 1 / rate) / (0.00001 / 0.004); /* prompt tokens */
+    for (int i = 0; i < 6; i++) { /* beyond what a probe may lose */
+        const int64_t n_left = 50 << i / 2 * 2;
+        const int counted = n_left < 256 ? (int)n_left : 256;
+        const double read = (double)a->read / 65536;
         specrt_auto_begin(a);
-        specrt_auto_unread(a, (int64_t)(1.2 * least), n_left);
-        CHECK_INT(drafts_in(a, 0.9, 1), 0);
-        specrt_auto_begin(a);
-        specrt_auto_unread(a, (int64_t)(0.8 * least), n_left);
+        specrt_auto_choose(a, &choice);
+        const double rate = (double)a->rate / 65536;
+        int64_t prompt = (int64_t)((i % 2 ? 0.85 : 0.6) * counted * (1 - 1 / rate) / read);
+        int most = plain_before((double)prompt * read, rate, counted);
+        CHECK((most < counted) == (i % 2 == 0) && most > counted / 8);
+        specrt_auto_unread(a, prompt, n_left);
+        CHECK_INT(drafts_in(a, 0.9, most), 0);
+        if (most == counted) continue;
         int64_t balance = a->balance;
         specrt_auto_get_stats(a, &before);
         CHECK_INT(drafts_in(a, 0.9, 2), 2);
         specrt_auto_get_stats(a, &after);
-        double prompt = 0.8 * least * (0.00001 / 0.004), cost = after.cost - before.cost;
-        CHECK(cost > 0.99 * prompt && cost < 1.01 * prompt + 2 * (1.05 + 0.2 * STEPS));
-        CHECK((double)(a->balance - balance) >= -2 * (1.05 + 0.2 * STEPS) * 65536);
+        double cost = after.cost - before.cost, paid = (double)(prompt + most) * read;
+        CHECK(cost > 0.99 * paid && cost < 1.01 * paid + 2 * (1.05 + 0.2 * STEPS));
+        CHECK((double)(a->balance - balance) >= -(most * read + 2 * (1.05 + 0.2 * STEPS)) * 65536);
     }
     specrt_auto_begin(a); /* nothing of it is left for a text that was read */
     CHECK_INT(drafts_in(a, 0.9, 1), 1);
