@@ -187,7 +187,7 @@ static void test_looks_again(void) {
 }
 
 /* The rule for a prompt that the drafter has not read: n tokens at a rate r save n (1 - 1 / r) passes, and an
- * answer of m tokens is supposed to have 4 m more, at most what is left. @return tokens before the first draft */
+ * answer of m tokens is supposed to have 4 m more, at most what is left. @return tokens before a draft */
 static int plain_before(double prompt, double rate, int n_left) {
     for (int m = 0; m < n_left; m++)
         if (fmin(4 * m, n_left - m) * (1 - 1 / rate) > prompt) return m;
