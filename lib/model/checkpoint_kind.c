@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "model/ordered_head.h"
 
 static const char MODEL[] = "a model of its own", EAGLE[] = "an EAGLE-1/2 drafter",
                   EAGLE3[] = "an EAGLE-3 drafter", MTP[] = "an MTP drafter",
                   DFLASH[] = "a DFlash drafter", DFLASH2[] = "a DFlash 2 drafter",
-                  DSPARK[] = "a DSpark drafter", WITH_MTP[] = "a model with MTP layers";
+                  DSPARK[] = "a DSpark drafter", WITH_MTP[] = "a model with MTP layers",
+                  GEMMA4[] = "a drafter of Gemma 4";
 
 typedef struct known {
     const char *pattern; /* of fnmatch(); the first that fits counts */
@@ -54,9 +56,13 @@ static const known speculators[] = {
 
 /* Most drafters have the model_type of the model whose layers they use, which says nothing. */
 static const known types[] = {
-    {"eagle", CHECKPOINT_EAGLE, EAGLE},     {"eagle3", CHECKPOINT_EAGLE3, EAGLE3},
-    {"*_mtp", CHECKPOINT_MTP, MTP},         {"dflash", CHECKPOINT_BLOCK, DFLASH},
-    {"dflash2", CHECKPOINT_BLOCK, DFLASH2}, {"dspark", CHECKPOINT_BLOCK, DSPARK},
+    {"eagle", CHECKPOINT_EAGLE, EAGLE},
+    {"eagle3", CHECKPOINT_EAGLE3, EAGLE3},
+    {"*_mtp", CHECKPOINT_MTP, MTP},
+    {"dflash", CHECKPOINT_BLOCK, DFLASH},
+    {"dflash2", CHECKPOINT_BLOCK, DFLASH2},
+    {"dspark", CHECKPOINT_BLOCK, DSPARK},
+    {"gemma4*_assistant", CHECKPOINT_MODEL, GEMMA4},
     {"*", CHECKPOINT_MODEL, MODEL},
 };
 
@@ -153,8 +159,17 @@ static specrt_status refine(const model *m, checkpoint_id *out, specrt_error *er
     return SPECRT_STATUS_OK;
 }
 
+static specrt_status identify_gemma4(const model *m, checkpoint_id *out) {
+    ordered_head head;
+    sl_ordered_head_read(m, &head);
+    out->is_gemma4 = true;
+    out->is_ordered = sl_ordered_head_is(&head);
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status identify_st(const model *m, checkpoint_id *out, specrt_error *err) {
     TRY(read_names(m, out, err));
+    if (out->words == GEMMA4) return identify_gemma4(m, out);
     if (!out->words || out->kind == CHECKPOINT_MODEL) return refine(m, out, err);
     if (out->kind == CHECKPOINT_MTP && out->tail.n_layers == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,

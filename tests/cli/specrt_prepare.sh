@@ -69,6 +69,17 @@ safetensors both/model.safetensors model.layers.0.x:BF16:1:0000 mtp.fc.weight:BF
 accepts specrt prepare --target both --drafter both --text text --for vllm --size 300 \
     --with none -o mine
 prints 'env SPECRT_TOKEN_MAP=*/mine/model.specb vllm serve */both *{"method":"mtp","num_*'
+# Gemma 4's drafters are MTP to vLLM, and those with an ordered head take no list.
+mkdir gemma && safetensors gemma/model.safetensors "lm_head.weight:BF16:32768,1:$(zeros 131072)"
+gemma4() { echo "{\"model_type\": \"gemma4_assistant\", \"text_config\": {$vocab}${1:-}}"; }
+gemma4 >gemma/config.json
+accepts prepare gemma --text text --for vllm --size 300 --with none -o dense
+prints 'env SPECRT_TOKEN_MAP=*/dense/model.specb vllm serve *"method":"mtp","model":"*/gemma"*'
+refuses 2 '*gemma: is a drafter of Gemma 4: SGLang scores *' prepare gemma --text text \
+    --for sglang -o x
+gemma4 ', "use_ordered_embeddings": true' >gemma/config.json
+refuses 2 '*gemma: has an ordered head, which reads few rows already; start vLLM without a list' \
+    prepare gemma --text text --for vllm -o x
 accepts prepare eagle --text text --for vllm --size 300 --with none -o plugin
 prints 'env SPECRT_TOKEN_MAP=*/plugin/model.specb*'
 prints '* vllm serve *target*"model":"*/eagle"*'

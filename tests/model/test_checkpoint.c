@@ -200,6 +200,7 @@ static const struct {
     {"model_type", "eagle", CHECKPOINT_EAGLE},
     {"model_type", "eagle3", CHECKPOINT_EAGLE3},
     {"model_type", "dspark", CHECKPOINT_BLOCK},
+    {"model_type", "gemma4_unified_assistant", CHECKPOINT_MODEL},
     {"model_type", "deepseek_mtp", -1},
     {"model_type", "qwen3", -1},
     {"speculators_model_type", "eagle", CHECKPOINT_EAGLE},

@@ -226,6 +226,11 @@ static int check_engine_files(prepare *p, bool target_is_gguf) {
             p->drafter, p->engine_name);
     if (p->way == WAY_NONE)
         return sl_cli_usage("--drafter %s: is %s: %s", p->drafter, p->id.words, why);
+    if (p->engine == FOR_VLLM && p->id.is_ordered)
+        return sl_cli_usage(
+            "--drafter %s: has an ordered head, which reads few rows already; start "
+            "vLLM without a list",
+            p->drafter);
     /* vLLM's selector would take the number of a row for a token; our plug-in cuts it later. */
     if (p->engine == FOR_VLLM && p->id.block.selector) p->way = WAY_BUNDLE;
     if (p->engine == FOR_SGLANG && p->kind == CHECKPOINT_MTP &&

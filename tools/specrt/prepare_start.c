@@ -23,7 +23,7 @@ int64_t prepare_n_drafts(const prepare *p) {
 static char *vllm_config(const prepare *p, const char *drafter) {
     json_object *o = json_object_new_object();
     static const char *const methods[] = {"draft_model", "eagle", "eagle3", "mtp", "dflash"};
-    const char *method = p->id.block.markov ? "dspark" : methods[p->kind];
+    const char *method = p->id.block.markov ? "dspark" : p->id.is_gemma4 ? "mtp" : methods[p->kind];
     sl_json_put(o, "method", sl_json_text(method));
     if (!p->id.tail.is_whole || p->kind != CHECKPOINT_MTP) /* else the target's own layers */
         sl_json_put(o, "model", sl_json_text(drafter));
