@@ -82,16 +82,13 @@ def has(text, what):
     return found is not None and set(re.findall(r"\w+", call[2])) <= found
 
 
-def examine(path, rows):
-    """@return a line for each row that the wheel lacks."""
+def examine(root, rows):
+    """root: of a wheel's files, or of an interpreter's packages. @return a line for each row that they lack."""
     out = []
-    with zipfile.ZipFile(path) as archive:
-        files = set(archive.namelist())
-        texts = {file: archive.read(file).decode() for file, *_ in rows if file in files}
     for file, what, who in rows:
-        if file not in texts:
+        if not (root / file).exists():
             out.append(f"{file}: the file is gone; needed: {what} ({who})")
-        elif not has(texts[file], what):
+        elif not has((root / file).read_text(encoding="utf-8"), what):
             out.append(f"{file}: {'there is now' if what[0] == '-' else 'gone:'} {what.lstrip('-')} ({who})")
     return out
 
@@ -106,7 +103,7 @@ def main(versions=None):
             if not path:
                 skipped += 1
                 continue
-            gone = examine(path, rows)
+            gone = examine(zipfile.Path(path), rows)
             print(f"{'FAIL' if gone else 'ok  '} {path.name}: {len(rows) - len(gone)} of {len(rows)} hooks are there")
             print("".join(f"     {line}\n" for line in gone), end="")
             passed, failed = passed + (not gone), failed + bool(gone)

@@ -4,12 +4,14 @@ its head modules and its speculator's code for drafts, without a backbone. With 
 without the plug-in; with a short list the best of it, and of a request's window. Two ranks over gloo must draft as one. Runs in the vLLM of its
 interpreter: requirements/plugin.txt has 0.33; vllm_live runs it in 0.32."""
 import os
+import pathlib
 import sys
 import types
 
 import numpy as np
 
 import live
+import newest
 from live import check
 
 N_VOCAB, WIDTH, N_STATES, N_STEPS, RANK, N_WINDOW = 250, 24, 96, 4, 6, 20
@@ -371,6 +373,9 @@ def main():
     import tempfile
     import vllm
     print(f"vLLM {vllm.__version__}")
+    rows = newest.table()["vllm"]
+    gone = newest.examine(pathlib.Path(vllm.__file__).parents[1], rows)
+    check(not gone, f"hooks.txt: {len(rows) - len(gone)} of {len(rows)} hooks are there" + "".join(f"; {g}" for g in gone))
     join(0, 1, 8146)
     before = drafts_of(None)
     patch()
