@@ -2,6 +2,8 @@
 import importlib.metadata
 import json
 import pathlib
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -72,6 +74,20 @@ def target_folder():
     if not (work / "target").exists():
         hf_folder.write(TARGET, work / "target", TOKENIZER)
     return work / "target"
+
+
+def documented(names):
+    """The command of the vLLM plug-in's page, with paths in place of some of its words."""
+    page = pathlib.Path("docs/integrations/vllm.md").read_text()
+    command = re.search(r"^SPECRT_TOKEN_MAP=.*?(?=^```)", page, re.M | re.S)[0]
+    return re.sub("|".join(map(re.escape, names)), lambda word: str(names[word[0]]), command)
+
+
+def words(command):
+    """A command of sh: its variables, and its words from "vllm" on."""
+    found = shlex.split(command.replace("\\\n", " "))
+    first = found.index("vllm")
+    return dict(word.split("=", 1) for word in found[:first] if "=" in word), found[first:]
 
 
 def run(main, *packages):

@@ -5,6 +5,9 @@ without the plug-in; with a short list the best of it, and of a request's window
 interpreter: requirements/plugin.txt has 0.33; vllm_live runs it in 0.32."""
 import os
 import pathlib
+import re
+import shutil
+import subprocess
 import sys
 import types
 
@@ -354,7 +357,6 @@ def patch():
 
 
 def ranks(short, work):
-    import subprocess
     import torch
     files = [os.path.join(work, f"rank{rank}.pt") for rank in range(2)]
     running = [subprocess.Popen([sys.executable, __file__, "--rank", str(rank), "8147", file], stdout=subprocess.PIPE,
@@ -367,6 +369,32 @@ def ranks(short, work):
         found = torch.load(file)
         same = [name for name, (ids, *_) in short.items() if torch.equal(ids, found[name][0])]
         check(len(same) == len(short), f"rank {rank} of 2: {len(same)} of {len(short)} kinds draft as one rank does")
+
+
+def commands():
+    """vLLM's configuration of the page's command and of start.sh's, as a build for CPUs makes it."""
+    from vllm import platforms
+    from vllm.platforms.cpu import CpuPlatform
+    platforms._current_platform = CpuPlatform()  # before other modules of vLLM ask for it
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+    from specrt import vllm as plugin
+    target, drafter, out = live.target_folder(), live.work / "eagle", live.work / "prepared"
+    drafter.mkdir()
+    shutil.copy("data/sample/draft.safetensors", drafter / "model.safetensors")
+    shutil.copy("data/sample/config.json", drafter)
+    subprocess.run(["build/bin/specrt", "prepare", "--target", target, "--drafter", drafter, "--text", "data/corpus", "--for",
+                    "vllm", "--size", "8192", "--with", "none", "-q", "-o", out])  # not 0: vLLM leaves fc.bias out
+    names = {"TARGET": target, "DRAFTER": drafter, "model.specb": out / "model.specb"}
+    parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser())
+    for name, command in ("vllm.md", live.documented(names)), ("start.sh", (out / "start.sh").read_text()):
+        variables, words = live.words(command)
+        args = parser.parse_args(["--model", *words[2:]])
+        config = AsyncEngineArgs.from_cli_args(args).create_engine_config()
+        n_ids, drafts = len(plugin.read_ids(plugin.settings(variables))), config.speculative_config
+        found = drafts.method, drafts.draft_model_config.hf_config.architectures, config.model_config.model, n_ids
+        check(words[1] == "serve" and found == ("eagle", ["EagleLlamaForCausalLM"], str(target), 8192),
+              f"{name}: vLLM's configuration for CPUs has {drafts.num_speculative_tokens} drafts of {found[1][0]}; {n_ids} ids")
 
 
 def main():
@@ -384,10 +412,13 @@ def main():
     steps()
     with tempfile.TemporaryDirectory() as work:
         ranks(short, work)
+    run = subprocess.run([sys.executable, __file__, "--commands"], capture_output=True, text=True)
+    said = re.findall(r"^(?:ok|FAIL) +(.*)", run.stdout, re.M)
+    check("2 passed, 0 failed" in run.stdout, f"commands: {'; '.join(said) or run.stderr[-1500:]}")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--rank"]:
         as_rank(int(sys.argv[2]), sys.argv[3], sys.argv[4])
         sys.exit()
-    live.run(main, "torch")
+    live.run(commands if sys.argv[1:2] == ["--commands"] else main, "torch")

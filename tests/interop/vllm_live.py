@@ -244,15 +244,15 @@ def ask(ids):
 
 
 def served(pair):
-    """Over HTTP, with the engine in a process of its own."""
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", pair.folder,
-               "--served-model-name", "target", "--dtype", "float32", "--max-model-len", "1024", "--enforce-eager",
-               "--gpu-memory-utilization", "0.1", "--host", "127.0.0.1", "--port", str(PORT), "--speculative-config",
-               json.dumps(pair.speculative("eagle"))]
+    """Over HTTP by the page's command, with the engine in a process of its own."""
+    variables, words = live.words(live.documented({"TARGET": pair.folder, "DRAFTER": work / pair.name / "eagle",
+                                                   "model.specb": pair.bundle}))
+    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", *words[1:], "--served-model-name", "target", "--dtype",
+               "float32", "--max-model-len", "1024", "--enforce-eager", "--gpu-memory-utilization", "0.1", "--host",
+               "127.0.0.1", "--port", str(PORT)]
     log = work / "server.log"
     with open(log, "w", encoding="utf-8") as out:
-        server = subprocess.Popen(command, stdout=out, stderr=out, env=environment(
-            SPECRT_TOKEN_MAP=str(pair.bundle), SPECRT_SIZE="8192"))
+        server = subprocess.Popen(command, stdout=out, stderr=out, env=environment(**variables))
         try:
             wait_for(server, log)
             same = pair.same([ask(ids) for ids in pair.prompts[:N_HTTP]])
