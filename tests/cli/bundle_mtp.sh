@@ -133,6 +133,8 @@ accepts export_for whole.gguf --for vllm -o whole.pt
 # Engines that take none, and files that are none.
 refuses 3 "*: module/model.safetensors: is an MTP drafter: *convert_hf_to_gguf.py*" export_for \
     module --for llama.cpp -o no
+refuses 3 "*module*: speculators reads MTP layers with the whole vocabulary alone" \
+    export_for module --for speculators -o no
 refuses 3 "*draft.safetensors: has no MTP layers: mtplx takes a list for those alone" export_for \
     "$sample/draft.safetensors" --for mtplx -o no
 refuses 2 "*--values goes with a folder of safetensors that is cut" export_for module --for text \
