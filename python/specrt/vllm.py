@@ -102,19 +102,20 @@ class Columns:
     """The columns of a listed head's logits. All heads of a drafter share one."""
     ids: Any            # int64 [n] ascending: the token of each column; of a drafter with a d2t its place there
     chooses: bool       # whether the drafter's best column is chosen first and becomes a token afterwards
+    table: Any          # of the logits at present: ids, or int64 [n_states, n + W], the windows' tokens behind the list's
     narrow: bool = False  # the logits at present: [..., n], or [..., vocabulary] with -inf for unlisted tokens
     n_calls: int = 0    # how often logits were computed
     window: Any = None  # Window
-    own: Any = None     # int64 [n_states, W]: more columns, the windows' tokens of the states that are scored at present
 
-    def table(self) -> Any:
-        """int64 [n_states, n + W]: the token of each column, where there are windows."""
+    def widen(self, requests: Any) -> None:
+        """The states to be scored are of requests int [n_states]."""
         import torch
-        return torch.cat([self.ids.expand(len(self.own), -1), self.own], 1)
+        own = self.window.tokens(requests)
+        self.table = torch.cat([self.ids.expand(len(own), -1), own], 1)
 
     def tokens(self, columns: Any) -> Any:
         """The tokens of columns int64 [n_states]."""
-        return self.ids[columns] if self.own is None else self.table().gather(1, columns[:, None])[:, 0]
+        return self.table.expand(len(columns), -1).gather(1, columns[:, None])[:, 0]
 
 
 def gather(head: Any, ids: Any) -> Any:
@@ -178,7 +179,7 @@ def find_columns(model: Any, n_rows: int, ids: np.ndarray, device: Any) -> Colum
                           f"{int(ids[-1]) if len(ids) else 'none'}; the list is another model's")
     # Such models, and Gemma 4 with suppressed tokens, work on logits of the whole vocabulary.
     suppresses = any(value is not None for name, value in vars(model).items() if name.startswith("_suppress"))
-    return Columns(ids, not hasattr(model, "draft_id_to_target_id") and not suppresses)
+    return Columns(ids, not hasattr(model, "draft_id_to_target_id") and not suppresses, ids)
 
 
 def make_window(drafter: Any, n_rows: int, ids: Any, width: int) -> Window:
@@ -231,13 +232,11 @@ def scores(forward: Any) -> Any:
         if columns is None:
             return logits
         columns.n_calls += 1
-        logits = logits[..., :len(columns.ids) + (0 if columns.own is None else columns.own.shape[1])]
+        logits = logits[..., :columns.table.shape[-1]]
         if columns.narrow:
             return logits
         wide = logits.new_full((*logits.shape[:-1], self.org_vocab_size), float("-inf"))
-        if columns.own is None:
-            return wide.index_copy_(-1, columns.ids, logits)
-        return wide.scatter_reduce_(-1, columns.table(), logits, "amax")  # empty places have a column's token again
+        return wide.scatter_(-1, columns.table.expand_as(logits), logits)  # empty places of windows repeat a listed token
     return listed
 
 
@@ -260,7 +259,8 @@ def draws(draw: Any) -> Any:
         if columns is None:
             return draw(self, *args, **more)
         n_calls = columns.n_calls
-        columns.own = columns.window.tokens(args[2]) if columns.window is not None else None
+        if columns.window is not None:
+            columns.widen(args[2])
         columns.narrow = (columns.chooses and getattr(self, "draft_logits", None) is None
                           and not self.use_local_argmax_reduction)
         try:
@@ -269,7 +269,7 @@ def draws(draw: Any) -> Any:
                 raise SpecrtError(f"{type(self.model).__name__}: scores its head by code of its own; unset SPECRT_TOKEN_MAP")
             return columns.tokens(out) if columns.narrow else out
         finally:
-            columns.narrow, columns.own = False, None
+            columns.narrow, columns.table = False, columns.ids
     return listed
 
 

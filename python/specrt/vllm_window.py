@@ -108,9 +108,10 @@ class Widened:
     def apply(self, layer: Any, hidden: Any, *bias: Any, **more: Any) -> Any:
         import torch
         logits, columns = self.inner.apply(layer, hidden, *bias, **more), self.columns
-        if columns.own is None:
+        if columns.table is columns.ids:
             return logits
-        return torch.cat([logits[..., :len(columns.ids)], self.rows.score(hidden, columns.own)], -1)
+        n = len(columns.ids)
+        return torch.cat([logits[..., :n], self.rows.score(hidden, columns.table[:, n:])], -1)
 
 
 def follows(sample: Any) -> Any:

@@ -164,9 +164,10 @@ def chosen(drafter, hidden, requests=None):
     ids = drafter.sample_draft(hidden, None, requests, None, None, None, None, **more)
     if requests is None:
         return ids, drafter.compute_draft_logits(hidden, 1)
-    drafter._specrt_columns.own = drafter._specrt_columns.window.tokens(requests)
+    columns = drafter._specrt_columns
+    columns.widen(requests)
     logits = drafter.compute_draft_logits(hidden, 1)
-    drafter._specrt_columns.own = None
+    columns.table = columns.ids
     return ids, logits
 
 
