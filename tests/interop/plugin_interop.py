@@ -194,15 +194,16 @@ def v1(model, loads):
 
 
 def windowed(drafter, hidden):
-    """Greedy drafts [N_STATES] and logits of states of N_STATES / N_STEPS requests, whose windows have seen two passes, and
-    the windows."""
+    """Greedy drafts [N_STATES] and logits of states of N_STATES / N_STEPS requests, whose windows have seen a prompt and
+    drafts, and the windows."""
     import torch
     n_requests, window = N_STATES // N_STEPS, drafter._specrt_columns.window
     generator = torch.Generator().manual_seed(9)
     ends = torch.arange(n_requests + 1) * (N_STEPS + 1)
-    for _ in range(2):
+    for n_read in N_STEPS + 9, N_STEPS + 1:  # of prompts, of drafts
         window.read(torch.randn(n_requests * (N_STEPS + 1), N_VOCAB, generator=generator), types.SimpleNamespace(
-            cu_num_logits=ends, idx_mapping=torch.arange(n_requests).flip(0), num_scheduled_tokens=np.array([N_STEPS + 1])))
+            cu_num_logits=ends, idx_mapping=torch.arange(n_requests).flip(0), num_scheduled_tokens=np.array([n_read]),
+            query_start_loc=torch.arange(n_requests + 1) * n_read, input_ids=torch.arange(n_requests * n_read) % N_VOCAB))
     requests = torch.arange(N_STATES) // N_STEPS
     return *chosen(drafter, hidden, requests), window.tokens(requests)
 
