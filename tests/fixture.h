@@ -4,6 +4,7 @@
 #define FIXTURE_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -273,15 +274,32 @@ static inline uint8_t *fixture_sketch(int32_t n_rows, int32_t n_cols, int32_t n_
     return bytes;
 }
 
+/* A bundle of n_parts sections of the newest versions, malloc'ed; their bytes are freed. */
+static inline uint8_t *fixture_join(const char *const *tags, uint8_t *const *parts,
+                                    const size_t *sizes, int n_parts, size_t *n) {
+    fixture_section sections[SPECRT_BUNDLE_MAX_SECTIONS];
+    for (int i = 0; i < n_parts; i++) {
+        bool by_token = strcmp(tags[i], "cograph") == 0 || strcmp(tags[i], "ranks") == 0;
+        sections[i] = (fixture_section){tags[i],
+                                        strcmp(tags[i], "sketch") == 0 ? 3 : 1,
+                                        by_token ? SPECRT_SECTION_DEPENDS_TOKENIZER
+                                                 : SPECRT_SECTION_DEPENDS_HEAD,
+                                        parts[i],
+                                        sizes[i],
+                                        sizes[i]};
+    }
+    uint8_t *bytes = fixture_bundle(sections, n_parts, n);
+    for (int i = 0; i < n_parts; i++) free(parts[i]);
+    return bytes;
+}
+
 /* A bundle of every section that a policy reads, of a head without ids, malloc'ed. n_embed: of DynaSpec's
  * router. */
 static inline uint8_t *fixture_all_sections(int32_t n_vocab, int32_t n_cols, int32_t n_embed,
                                             size_t *n) {
-    enum {
-        HEAD = SPECRT_SECTION_DEPENDS_HEAD,
-        TOKENIZER = SPECRT_SECTION_DEPENDS_TOKENIZER,
-        N = 7
-    };
+    enum { N = 7 };
+    static const char *const tags[N] = {"centroid", "cluster", "cograph", "group",
+                                        "hnsw",     "ranks",   "sketch"};
     specrt_clusters_header h[] = {
         {.router = SPECRT_ROUTER_CENTROID},
         {.router = SPECRT_ROUTER_DYNASPEC, .n_embed = n_embed, .n_hidden = 5},
@@ -299,16 +317,7 @@ static inline uint8_t *fixture_all_sections(int32_t n_vocab, int32_t n_cols, int
     made[4] = fixture_index(n_vocab, n_cols, NULL, 5, &sizes[4]);
     made[5] = fixture_ranks(n_vocab, 3, 20, &sizes[5]);
     made[6] = fixture_sketch(n_vocab, n_cols, 32, 5, &sizes[6]);
-    static const char *const tags[] = {"centroid", "cluster", "cograph", "group",
-                                       "hnsw",     "ranks",   "sketch"};
-    fixture_section sections[N];
-    for (int i = 0; i < N; i++)
-        sections[i] =
-            (fixture_section){tags[i], i == 6 ? 3 : 1, i == 2 || i == 5 ? TOKENIZER : HEAD,
-                              made[i], sizes[i],       sizes[i]};
-    uint8_t *bytes = fixture_bundle(sections, N, n);
-    for (int i = 0; i < N; i++) free(made[i]);
-    return bytes;
+    return fixture_join(tags, made, sizes, N, n);
 }
 
 /* --- bytes that end where a page does: whoever reads or writes behind them dies --- */

@@ -310,19 +310,14 @@ static uint8_t *make_bundle(const bench_shape *shape, size_t *n) {
                                              .n_hidden = bench_tiny ? 8 : 1024,
                                              .n_embed = shape->n_cols,
                                              .n_schedule = STEPS};
-    fixture_section sections[N];
     uint8_t *parts[N];
-    size_t size;
-    for (int i = 0; i < N; i++) {
-        parts[i] = i == 0   ? fixture_clusters(clusters, NULL, 5, &size)
-                   : i == 1 ? fixture_graph(shape->n_rows, bench_tiny ? 6 : 64, NULL, 5, &size)
-                   : i == 2 ? fixture_ranks(shape->n_rows, 2, shape->n_rows / 4, &size)
-                            : fixture_sketch(shape->n_rows, shape->n_cols, 64, 6, &size);
-        sections[i] = (fixture_section){tags[i], i == N - 1 ? 3 : 1, 0, parts[i], size, size};
-    }
-    uint8_t *bytes = fixture_bundle(sections, N, n);
-    for (int i = 0; i < N; i++) free(parts[i]);
-    return bytes;
+    size_t sizes[N];
+    for (int i = 0; i < N; i++)
+        parts[i] = i == 0   ? fixture_clusters(clusters, NULL, 5, &sizes[i])
+                   : i == 1 ? fixture_graph(shape->n_rows, bench_tiny ? 6 : 64, NULL, 5, &sizes[i])
+                   : i == 2 ? fixture_ranks(shape->n_rows, 2, shape->n_rows / 4, &sizes[i])
+                            : fixture_sketch(shape->n_rows, shape->n_cols, 64, 6, &sizes[i]);
+    return fixture_join(tags, parts, sizes, N, n);
 }
 
 static void open_model(model *m, const bench_shape *shape) {

@@ -76,26 +76,22 @@ static inline void open_all(void) {
     static const char *const tags[N] = {"centroid", "cluster", "cograph", "group",
                                         "hnsw",     "ranks",   "sketch"};
     uint8_t *parts[N];
-    fixture_section sections[N];
-    size_t n;
+    size_t sizes[N], n;
     if (bundle) return;
     make_tables();
-    for (int i = 0; i < N; i++) {
-        parts[i] = i == 0   ? make_router(SPECRT_ROUTER_CENTROID, &n)
-                   : i == 1 ? make_router(SPECRT_ROUTER_DYNASPEC, &n)
-                   : i == 2 ? fixture_graph(V, 6, NULL, 5, &n)
-                   : i == 3 ? make_router(SPECRT_ROUTER_CORAL, &n)
-                   : i == 4 ? fixture_index(V, D, NULL, gpu_seed(6), &n)
-                   : i == 5 ? fixture_ranks(V, 2, 40, &n)
-                            : fixture_sketch(V, D, 64, 6, &n);
-        sections[i] = (fixture_section){tags[i], i == N - 1 ? 3 : 1, 0, parts[i], n, n};
-    }
-    uint8_t *bytes = fixture_bundle(sections, N, &n);
+    for (int i = 0; i < N; i++)
+        parts[i] = i == 0   ? make_router(SPECRT_ROUTER_CENTROID, &sizes[i])
+                   : i == 1 ? make_router(SPECRT_ROUTER_DYNASPEC, &sizes[i])
+                   : i == 2 ? fixture_graph(V, 6, NULL, 5, &sizes[i])
+                   : i == 3 ? make_router(SPECRT_ROUTER_CORAL, &sizes[i])
+                   : i == 4 ? fixture_index(V, D, NULL, gpu_seed(6), &sizes[i])
+                   : i == 5 ? fixture_ranks(V, 2, 40, &sizes[i])
+                            : fixture_sketch(V, D, 64, 6, &sizes[i]);
+    uint8_t *bytes = fixture_join(tags, parts, sizes, N, &n);
     REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
     specrt_head_desc desc = {
         .rows = head_rows, .dtype = SPECRT_DTYPE_F16, .n_rows = V, .n_cols = D, .bias = bias};
     REQUIRE(!specrt_head_bind(bundle, &desc, NULL, &head, NULL));
-    for (int i = 0; i < N; i++) free(parts[i]);
 }
 
 /* A model's states after each of n tokens, of its table. */

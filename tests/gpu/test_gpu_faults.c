@@ -32,28 +32,24 @@ static void open_all(void) {
                                 .n_schedule = 1};
     static const char *const tags[N] = {"cluster", "ranks", "sketch"};
     uint8_t *parts[N] = {NULL};
-    fixture_section sections[N];
     uint64_t state = gpu_seed(3);
     float row[N_EMBED];
-    size_t n, stride = specrt_row_bytes(SPECRT_DTYPE_Q4_0, N_EMBED);
+    size_t sizes[N], n, stride = specrt_row_bytes(SPECRT_DTYPE_Q4_0, N_EMBED);
     if (bundle) return;
     for (int i = 0; i < N_IDS * N_COLS; i++) rows[i] = fixture_normal(&state);
     for (size_t i = 0; i < N_IDS; i++) {
         for (int j = 0; j < N_EMBED; j++) row[j] = fixture_normal(&state);
         quantise_row(SPECRT_DTYPE_Q4_0, row, N_EMBED, embedding + i * stride);
     }
-    for (int i = 0; i < N; i++) {
-        parts[i] = i == 0   ? fixture_clusters(h, NULL, 4, &n)
-                   : i == 1 ? fixture_ranks(N_IDS, 2, 20, &n)
-                            : fixture_sketch(N_IDS, N_COLS, 64, 6, &n);
-        sections[i] = (fixture_section){tags[i], i == N - 1 ? 3 : 1, 0, parts[i], n, n};
-    }
-    uint8_t *bytes = fixture_bundle(sections, N, &n);
+    for (int i = 0; i < N; i++)
+        parts[i] = i == 0   ? fixture_clusters(h, NULL, 4, &sizes[i])
+                   : i == 1 ? fixture_ranks(N_IDS, 2, 20, &sizes[i])
+                            : fixture_sketch(N_IDS, N_COLS, 64, 6, &sizes[i]);
+    uint8_t *bytes = fixture_join(tags, parts, sizes, N, &n);
     specrt_head_desc desc = {
         .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
     REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
     REQUIRE(!specrt_head_bind(bundle, &desc, NULL, &head, NULL));
-    for (int i = 0; i < N; i++) free(parts[i]);
 }
 
 /* Makes a policy and a session of it, and gives them back. */
