@@ -301,7 +301,9 @@ static specrt_status specrt__session_make_shared(specrt_cuda_session *s, specrt_
     j->row_of = s->policy->head.row_of;
     size_t max_rows = n_own / (size_t)j->least + 1; /* as many at most: each has so many holders */
     j->max_rows = max_rows < (size_t)j->n_ids ? (int32_t)max_rows : j->n_ids;
-    SPECRT__TRY(specrt__device_clear(m, (size_t)j->n_ids, &j->holders, err));
+    SPECRT__TRY(specrt__device_clear(m, (size_t)j->n_ids + specrt__shared_chunks(j->n_ids),
+                                     &j->holders, err));
+    j->n_chosen = j->holders + j->n_ids;
     SPECRT__TRY(specrt__device_clear(m, (size_t)j->max_rows, &j->ids, err));
     SPECRT__TRY(specrt__device_clear(m, (size_t)j->max_rows, &j->places, err));
     SPECRT__TRY(specrt__device_clear(m, 1, &j->n_rows, err));

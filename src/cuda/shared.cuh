@@ -8,8 +8,17 @@
 #include "core/base.h"
 #include "cuda/launch.cuh"
 #include "cuda/block.cuh"
+#include "cuda/pool.cuh"
 
-enum { SPECRT__SHARED_THREADS = 512, SPECRT__SHARED_EACH = 4 };
+enum {
+    SPECRT__SHARED_THREADS = 512,
+    SPECRT__SHARED_EACH = 4,
+#if defined(SPECRT_HARNESS)
+    SPECRT__SHARED_CHUNK = 64 /* so that small vocabularies have several */
+#else
+    SPECRT__SHARED_CHUNK = 2048 /* tokens of a block that chooses */
+#endif
+};
 
 /* All pointers are DEVICE. max_rows 0: sequences have copies of their rows, and there is none of this. */
 typedef struct specrt__shared {
@@ -17,6 +26,7 @@ typedef struct specrt__shared {
     int32_t max_rows, least; /* shared rows at most, and by how many a row must be held */
     const int32_t *row_of;   /* the head's; NULL: a token is its row */
     int32_t *holders;        /* [n_ids] how many hold a token; below 0: it is shared */
+    int32_t *n_chosen;       /* [chunks] tokens of each that enough hold; behind holders */
     int32_t *ids, *places;   /* [max_rows] tokens, and their rows in the head */
     int32_t *n_rows;         /* [1] */
     uint32_t *masks;         /* [n_batch, words of max_rows] */
@@ -27,25 +37,45 @@ static __device__ int32_t specrt__shared_place(const specrt__shared &j, int32_t 
     return j.row_of ? j.row_of[id] : id;
 }
 
-/* Thread (r, b): slot r of sequence b. holders are 0.  grid (blocks of capacity, n_batch) */
+static unsigned specrt__shared_chunks(int32_t n_ids) {
+    return specrt__launch_blocks(n_ids, SPECRT__SHARED_CHUNK);
+}
+
+/* Thread (r, b): slot r of sequence b. holders and n_chosen are 0. Whoever makes a token's holders enough
+ * counts the token, so that no block has to look at tokens of others.
+ *   grid (blocks of capacity, n_batch) */
 static __global__ void specrt__shared_count_kernel(specrt__shared j,
                                                    const specrt_cuda_state *states) {
     const specrt_cuda_state *s = &states[blockIdx.y];
     int32_t r = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
-    if (r < s->n_rows) atomicAdd(&j.holders[s->ids[r]], 1);
+    if (r >= s->n_rows) return;
+    int32_t id = s->ids[r];
+    if (atomicAdd(&j.holders[id], 1) + 1 == j.least)
+        atomicAdd(&j.n_chosen[id / SPECRT__SHARED_CHUNK], 1);
 }
 
-/* One block: the tokens that enough hold, ascending; those beyond max_rows are not shared. */
+/* How many tokens of lower chunks enough hold. */
+static __device__ int32_t specrt__shared_before(const specrt__shared &j, int32_t chunk) {
+    int32_t n = 0, before;
+    for (int32_t i = specrt__block_thread(); i < chunk; i += specrt__block_threads())
+        n += j.n_chosen[i];
+    return specrt__block_scan(n, &before);
+}
+
+/* Block i: the tokens of chunk i that enough hold, ascending; those beyond max_rows are not shared.
+ *   grid (chunks), any block */
 static __global__ void __launch_bounds__(SPECRT__SHARED_THREADS)
     specrt__shared_choose_kernel(specrt__shared j) {
     const int kEach = SPECRT__SHARED_EACH;
-    int32_t n = 0, step = kEach * specrt__block_threads();
-    for (int32_t first = 0; first < j.n_ids; first += step) {
+    int32_t chunk = (int32_t)blockIdx.x, begin = chunk * SPECRT__SHARED_CHUNK;
+    int32_t end = specrt__pool_least(begin + SPECRT__SHARED_CHUNK, j.n_ids);
+    int32_t n = specrt__shared_before(j, chunk), step = kEach * specrt__block_threads();
+    for (int32_t first = begin; first < end; first += step) {
         bool takes[kEach];
         int32_t before[kEach];
         for (int i = 0; i < kEach; i++) {
             int32_t id = first + specrt__block_place(kEach, i);
-            takes[i] = id < j.n_ids && j.holders[id] >= j.least;
+            takes[i] = id < end && j.holders[id] >= j.least;
         }
         int32_t n_more = specrt__block_ranks<kEach>(takes, before);
         for (int i = 0; i < kEach; i++) {
@@ -57,7 +87,8 @@ static __global__ void __launch_bounds__(SPECRT__SHARED_THREADS)
         }
         n += n_more;
     }
-    if (specrt__block_thread() == 0) *j.n_rows = n < j.max_rows ? n : j.max_rows;
+    if (end == j.n_ids && specrt__block_thread() == 0)
+        *j.n_rows = specrt__pool_least(n, j.max_rows);
 }
 
 /* Which shared rows a sequence does not hold, 32 a warp at a time. */
@@ -95,9 +126,10 @@ static specrt_status specrt__shared_update(const specrt__shared &j, const specrt
                                            void *stream) {
     const int threads = 128;
     dim3 grid(specrt__launch_blocks(j.capacity, threads), (unsigned)j.n_batch);
-    SPECRT__TRY(specrt__launch_clear(j.holders, (size_t)j.n_ids, stream));
+    unsigned n_chunks = specrt__shared_chunks(j.n_ids);
+    SPECRT__TRY(specrt__launch_clear(j.holders, (size_t)j.n_ids + n_chunks, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__shared_count_kernel, grid, threads, 0, stream, j, states));
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__shared_choose_kernel, 1,
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__shared_choose_kernel, n_chunks,
                                specrt__block_size(SPECRT__SHARED_THREADS), 0, stream, j));
     return SPECRT__LAUNCH(specrt__shared_split_kernel, (unsigned)j.n_batch,
                           specrt__block_size(SPECRT__SHARED_THREADS), 0, stream, j, states);

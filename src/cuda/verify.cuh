@@ -218,36 +218,77 @@ typedef struct specrt__verify_shortlist {
     float temperature;
 } specrt__verify_shortlist;
 
+/* The next values of a thread, from x[first] on, whose loads are under way together; none: behind the last. */
+template <typename T>
+static __device__ void specrt__verify_fetch(const T *x, int32_t first, int32_t n, T none, T *out) {
+    SPECRT__LAUNCH_UNROLL
+    for (int j = 0; j < SPECRT__VERIFY_SOME; j++) {
+        int32_t i = first + j * specrt__block_threads();
+        out[j] = i < n ? x[i] : none;
+    }
+}
+
+/* The tokens of columns [0, n), to ids; -1: it has none. @return the greatest key of logit and column; 0: there
+ * is none. */
+static __device__ uint64_t specrt__verify_name(const specrt__verify_shortlist &from,
+                                               const float *logits, int32_t n, int32_t *ids) {
+    const specrt__cuda_segment *segment = from.segments + (int64_t)blockIdx.x * from.n_segments;
+    int32_t threads = specrt__block_threads(), tokens[SPECRT__VERIFY_SOME];
+    float row[SPECRT__VERIFY_SOME];
+    uint64_t best = 0;
+    for (int32_t s = 0; s < from.n_segments; s++, segment++) {
+        int32_t n_rows = segment->n_rows ? *segment->n_rows : segment->max_rows;
+        int32_t start = from.starts[s], end = s + 1 < from.n_segments ? from.starts[s + 1] : n;
+        for (int32_t first = start + specrt__block_thread(); first < end;
+             first += SPECRT__VERIFY_SOME * threads) {
+            specrt__verify_fetch(logits, first, end, -INFINITY, row);
+            specrt__verify_fetch(segment->ids, first - start, n_rows, -1, tokens);
+            SPECRT__LAUNCH_UNROLL
+            for (int j = 0; j < SPECRT__VERIFY_SOME; j++) {
+                int32_t i = first + j * threads;
+                if (i < end) ids[i] = tokens[j];
+                if (tokens[j] >= 0 && row[j] > -INFINITY)
+                    best = max(best, specrt__shortlist_key(row[j], i));
+            }
+        }
+    }
+    return specrt__block_max(best);
+}
+
 /* The distribution of a level: logits of columns [0, n) to probs, ids to tokens. @return their sum; 0: there
  * is none. Twin: specrt_verifier_propose. */
 static __device__ double specrt__verify_soften(const specrt__verify_shortlist &from, int32_t n,
                                                int32_t *ids, float *probs) {
-    const specrt__cuda_segment *segments = from.segments + (int64_t)blockIdx.x * from.n_segments;
     const float *logits = from.logits + (int64_t)blockIdx.x * n;
-    float scale = specrt__verify_scale(from.temperature);
+    float scale = specrt__verify_scale(from.temperature), row[SPECRT__VERIFY_SOME];
     int32_t thread = specrt__block_thread(), threads = specrt__block_threads();
-    uint64_t best = 0;
+    int32_t step = SPECRT__VERIFY_SOME * threads, tokens[SPECRT__VERIFY_SOME];
+    uint64_t best = specrt__verify_name(from, logits, n, ids);
     double sum = 0;
-    for (int32_t i = thread; i < n; i += threads) {
-        ids[i] = specrt__shortlist_token(segments, from.starts, from.n_segments, i);
-        uint64_t key =
-            ids[i] >= 0 && logits[i] > -INFINITY ? specrt__shortlist_key(logits[i], i) : 0;
-        if (key > best) best = key;
-    }
-    best = specrt__block_max(best);
     if (best == 0) return 0;
     int32_t place = specrt__shortlist_key_id(best);
     float max = logits[place];
-    for (int32_t i = thread; i < n; i += threads) {
-        bool counts = ids[i] >= 0 && max < INFINITY;
-        probs[i] = counts ? specrt__verify_weight(logits[i], max, scale) : (float)(i == place);
-        sum += (double)probs[i];
+    for (int32_t first = thread; first < n; first += step) {
+        specrt__verify_fetch<int32_t>(ids, first, n, -1, tokens);
+        specrt__verify_fetch(logits, first, n, -INFINITY, row);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__VERIFY_SOME; j++) {
+            int32_t i = first + j * threads;
+            bool counts = tokens[j] >= 0 && max < INFINITY;
+            row[j] = counts ? specrt__verify_weight(row[j], max, scale) : (float)(i == place);
+            if (i < n) probs[i] = row[j], sum += (double)row[j];
+        }
     }
     double each = 1 / specrt__block_sum(sum);
     sum = 0;
-    for (int32_t i = thread; i < n; i += threads) {
-        probs[i] = (float)((double)probs[i] * each);
-        sum += (double)probs[i];
+    for (int32_t first = thread; first < n; first += step) {
+        specrt__verify_fetch<float>(probs, first, n, 0, row);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__VERIFY_SOME; j++) {
+            int32_t i = first + j * threads;
+            row[j] = (float)((double)row[j] * each);
+            if (i < n) probs[i] = row[j], sum += (double)row[j];
+        }
     }
     return specrt__block_sum(sum);
 }
@@ -277,10 +318,10 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
 }
 
 /* What the distribution of a node gives a token. */
-static __device__ float specrt__verify_mass(const specrt__cuda_distribution *distribution,
-                                            const float *logits, int32_t id) {
-    return distribution->drawn ? specrt__verify_kept(*distribution, logits[id], id)
-                               : (float)(id == distribution->best);
+static __device__ float specrt__verify_mass(const specrt__cuda_distribution &distribution,
+                                            float logit, int32_t id) {
+    return distribution.drawn ? specrt__verify_kept(distribution, logit, id)
+                              : (float)(id == distribution.best);
 }
 
 /* The sum of what a node's distribution gives all tokens.
@@ -296,19 +337,32 @@ static __device__ double specrt__verify_total(const specrt__cuda_verifier &v, in
 
 /* Weights [n_vocab] of what a node's distribution gives beyond `total` times a draft's distribution; probs
  * NULL: of all it gives. @return their sum. Twin: specrt__verify_subtract. */
-static __device__ double specrt__verify_rest(const specrt__cuda_distribution *distribution,
+static __device__ double specrt__verify_rest(const specrt__cuda_distribution distribution,
                                              const float *logits, int32_t n_vocab,
                                              const int32_t *ids, const float *probs, int32_t n,
                                              double total, float *weights) {
     int32_t thread = specrt__block_thread(), threads = specrt__block_threads();
+    int32_t step = SPECRT__VERIFY_SOME * threads, tokens[SPECRT__VERIFY_SOME];
+    float row[SPECRT__VERIFY_SOME], left[SPECRT__VERIFY_SOME];
     double sum = 0;
-    for (int32_t i = thread; i < n_vocab; i += threads)
-        weights[i] = specrt__verify_mass(distribution, logits, i);
+    for (int32_t first = thread; first < n_vocab; first += step) {
+        specrt__verify_fetch(logits, first, n_vocab, -INFINITY, row);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__VERIFY_SOME; j++) {
+            int32_t i = first + j * threads;
+            if (i < n_vocab) weights[i] = specrt__verify_mass(distribution, row[j], i);
+        }
+    }
     __syncthreads();
-    for (int32_t i = thread; i < n && probs; i += threads) {
-        if (!(probs[i] > 0)) continue;
-        float left = weights[ids[i]] - (float)((double)probs[i] * total);
-        weights[ids[i]] = left > 0 ? left : 0;
+    for (int32_t first = thread; first < n && probs; first += step) {
+        specrt__verify_fetch(ids, first, n, -1, tokens);
+        specrt__verify_fetch<float>(probs, first, n, 0, row);
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__VERIFY_SOME; j++)
+            left[j] = row[j] > 0 ? weights[tokens[j]] - (float)((double)row[j] * total) : 0;
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < SPECRT__VERIFY_SOME; j++)
+            if (row[j] > 0) weights[tokens[j]] = left[j] > 0 ? left[j] : 0;
     }
     __syncthreads();
     for (int32_t i = thread; i < n_vocab; i += threads) sum += (double)weights[i];
@@ -354,18 +408,18 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
         total = specrt__verify_total(v, at, n_blocks);
         if (i + 1 >= n) break;
         int32_t token = draft->tokens[i + 1];
-        double p = (double)specrt__verify_mass(&v.distributions[at], logits, token) / total;
+        double p = (double)specrt__verify_mass(v.distributions[at], logits[token], token) / total;
         double u = specrt__verify_uniform(s, SPECRT__VERIFY_ACCEPT, cycle, i);
         if (!(u * (double)distributions.chances[level] < p)) break;
         if (thread == 0) out->tokens[i] = token, out->nodes[i] = i;
     }
     const float *probs = i + 1 < n ? distributions.probs + level * distributions.n_columns : NULL;
     double left =
-        specrt__verify_rest(&v.distributions[at], logits, n_vocab,
+        specrt__verify_rest(v.distributions[at], logits, n_vocab,
                             distributions.ids + (probs ? level * distributions.n_columns : 0),
                             probs, distributions.n_columns, total, weights);
     if (!(left > 1e-12 * total)) /* no more than rounding */
-        left = specrt__verify_rest(&v.distributions[at], logits, n_vocab, NULL, NULL, 0, total,
+        left = specrt__verify_rest(v.distributions[at], logits, n_vocab, NULL, NULL, 0, total,
                                    weights);
     double u = specrt__verify_uniform(s, SPECRT__VERIFY_INSTEAD, cycle, i);
     int32_t token = specrt__verify_find(weights, n_vocab, u * left);

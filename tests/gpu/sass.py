@@ -25,7 +25,7 @@ import sys
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'sass.txt')
 DTYPES = {'0': 'f32', '1': 'f16', '8': 'q8_0', '30': 'bf16'}
 INSTRUCTION = re.compile(r'\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)')
-KERNELS = re.compile(r'specrt__(head_|scan_|shortlist_|sketch_name|verify_(candidates|filter|sum))')
+KERNELS = re.compile(r'specrt__(head_|scan_|shortlist_|sketch_name|verify_(candidates|chain|filter|propose|sum))')
 MUST = [  # kernels, their column, the least
     (re.compile(r'specrt__head_(f32|tiles)<'), 'copies', 8),
     (re.compile(r'specrt__scan_places<'), 'loads', 8),
