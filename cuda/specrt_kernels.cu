@@ -8283,7 +8283,7 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "cuda: topk: expected at most the %d rows of policy '%s', found %d",
                                 (int)policy->info.bound, policy->text, (int)s->tree.topk);
-    s->capacity = policy->bound - policy->fixed.n_rows;
+    s->capacity = policy->info.n_packed;
     s->ring.width = policy->info.hidden_width;
     const specrt__window_params *window = specrt__device_window(policy);
     s->k_best = window ? window->kver : 0;

@@ -379,6 +379,8 @@ typedef struct specrt_policy_info {
     int32_t needs_tree_rows;     /* a source reads the target's results at rejected nodes */
     int32_t needs_draft_input;   /* a source reads draft_input (DynaSpec's router) */
     int32_t needs_submit;        /* sessions need params.submit (mode=async) */
+    int32_t n_packed; /* most rows that a session packs: of windows, caches and terminators. A stock reserves
+                       * as many for it */
 } specrt_policy_info;
 
 /* specrt_policy_get_info() : NULL for NULL. */
@@ -13035,6 +13037,7 @@ static void specrt__policy_tell(specrt_policy *p, bool is_full) {
     specrt_policy_info *info = &p->info;
     info->text = p->text;
     info->bound = p->bound + p->routed_bound;
+    info->n_packed = p->bound - p->fixed.n_rows;
     info->is_full = is_full;
     for (int i = 0; i < p->n_sources; i++)
         specrt__policy_tell_source(info, p->sources[i].kind, p->sources[i].source,
@@ -14453,7 +14456,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     const specrt_policy *policy = s->policy;
     int32_t n_ids = policy->head->n_ids, n_logits = params->n_logits;
     int32_t n_vocab = policy->n_vocab < n_logits ? policy->n_vocab : n_logits;
-    int32_t capacity = policy->bound - policy->fixed.n_rows;
+    int32_t capacity = policy->info.n_packed;
     specrt_tree_params tree;
     SPECRT__TRY(specrt__session_check_columns(policy, n_logits, err));
     SPECRT__TRY(specrt__session_shape(params, &tree, err));

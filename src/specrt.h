@@ -378,6 +378,8 @@ typedef struct specrt_policy_info {
     int32_t needs_tree_rows;     /* a source reads the target's results at rejected nodes */
     int32_t needs_draft_input;   /* a source reads draft_input (DynaSpec's router) */
     int32_t needs_submit;        /* sessions need params.submit (mode=async) */
+    int32_t n_packed; /* most rows that a session packs: of windows, caches and terminators. A stock reserves
+                       * as many for it */
 } specrt_policy_info;
 
 /* specrt_policy_get_info() : NULL for NULL. */

@@ -99,7 +99,7 @@ class CPolicyInfo(C.Structure):
                 ("static_ids", C.POINTER(C.c_int32))]
     _fields_ += [(name, C.c_int32) for name in
                  "n_static is_full learns keeps by_level by_path by_states needs_prompt_logits needs_tree_rows "
-                 "needs_draft_input needs_submit".split()]
+                 "needs_draft_input needs_submit n_packed".split()]
 
 
 class CTreeParams(C.Structure):

@@ -194,6 +194,7 @@ static void specrt__policy_tell(specrt_policy *p, bool is_full) {
     specrt_policy_info *info = &p->info;
     info->text = p->text;
     info->bound = p->bound + p->routed_bound;
+    info->n_packed = p->bound - p->fixed.n_rows;
     info->is_full = is_full;
     for (int i = 0; i < p->n_sources; i++)
         specrt__policy_tell_source(info, p->sources[i].kind, p->sources[i].source,

@@ -185,7 +185,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     const specrt_policy *policy = s->policy;
     int32_t n_ids = policy->head->n_ids, n_logits = params->n_logits;
     int32_t n_vocab = policy->n_vocab < n_logits ? policy->n_vocab : n_logits;
-    int32_t capacity = policy->bound - policy->fixed.n_rows;
+    int32_t capacity = policy->info.n_packed;
     specrt_tree_params tree;
     SPECRT__TRY(specrt__session_check_columns(policy, n_logits, err));
     SPECRT__TRY(specrt__session_shape(params, &tree, err));

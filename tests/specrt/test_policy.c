@@ -332,27 +332,27 @@ static void list_facts(const specrt_policy_info *info, char *out) {
 static void test_facts(void) {
     static const struct {
         const char *text;
-        int32_t n_static;
+        int32_t n_static, n_packed; /* packed: the terminator too, unless it is in a list */
         const char *facts;
     } policies[] = {
-        {"full", 0, "full "},
-        {"static:50", 50, ""},
-        {"static:50/20", 0, "level "},
-        {"static:50+window:9", 50, "learns "},
-        {"window:9@kpre=1", 0, "learns prompt "},
-        {"microspec", 0, "learns tree "},
-        {"microspec-paper", 0, "learns prompt "},
-        {"window:9@positions=tree@kver=0@kpre=0", 0, "learns "}, /* the tree's tokens alone */
-        {"window:9@positions=tree@only=ctx@kpre=1", 0, "learns prompt "},
-        {"retrieve:9", 0, "learns "},
-        {"static+retrieve:9@keep=on@prompt=best", 20, "learns keeps prompt "},
-        {"retrieve:9@mode=async", 0, "learns submit "},
-        {"successor:9", 0, "level path "},
-        {"sketch:9", 0, "level path states "},
-        {"centroid:2", 0, "level path states "},
-        {"group:2", 0, "level path states "},
-        {"cluster:2", 0, "level path states input "},
-        {"static:40+cluster:2+window:9", 40, "learns level path states input "},
+        {"full", 0, 0, "full "},
+        {"static:50", 50, 0, ""},
+        {"static:50/20", 0, 0, "level "},
+        {"static:50+window:9", 50, 9, "learns "},
+        {"window:9@kpre=1", 0, 10, "learns prompt "},
+        {"microspec", 0, N_VOCAB, "learns tree "},
+        {"microspec-paper", 0, N_VOCAB, "learns prompt "},
+        {"window:9@positions=tree@kver=0@kpre=0", 0, 10, "learns "}, /* the tree's tokens alone */
+        {"window:9@positions=tree@only=ctx@kpre=1", 0, 10, "learns prompt "},
+        {"retrieve:9", 0, 10, "learns "},
+        {"static+retrieve:9@keep=on@prompt=best", 20, 9, "learns keeps prompt "},
+        {"retrieve:9@mode=async", 0, 10, "learns submit "},
+        {"successor:9", 0, 1, "level path "},
+        {"sketch:9", 0, 1, "level path states "},
+        {"centroid:2", 0, 1, "level path states "},
+        {"group:2", 0, 1, "level path states "},
+        {"cluster:2", 0, 1, "level path states input "},
+        {"static:40+cluster:2+window:9", 40, 9, "learns level path states input "},
     };
     static float rows[N_VOCAB * 8];
     const specrt_head_desc embedding = {.rows = rows, .n_rows = N_VOCAB, .n_cols = 8};
@@ -373,6 +373,7 @@ static void test_facts(void) {
         list_facts(info, facts);
         CHECK_STR(facts, policies[i].facts);
         CHECK_INT(info->n_static, policies[i].n_static);
+        CHECK_INT(info->n_packed, policies[i].n_packed);
         CHECK((info->static_ids != NULL) == (info->n_static > 0));
         for (int32_t k = 0; k < info->n_static; k++)
             CHECK_INT(info->static_ids[k], (7 * k + 3) % N_VOCAB);

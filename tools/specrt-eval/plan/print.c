@@ -1,4 +1,5 @@
 /* print.c : a plan in words, as a table and as JSON. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,19 @@ static void put_head(FILE *f, const plan *p, const plan_way *drafted) {
         fputs("; no list gains anything.\n", f);
 }
 
+/* From how many sequences on copies of windows are more rows than the head has: there a CUDA session whose
+ * params.stock is 0 reads the head instead. */
+static void put_batch(FILE *f, const plan *p, const plan_way *chosen) {
+    const specrt_policy_info *info = specrt_policy_get_info(p->policies[chosen->policy].policy);
+    int64_t n_rows = p->models.info->head.n_rows;
+    if (!info->learns || info->n_packed >= n_rows) return;
+    fprintf(f,
+            "On a GPU, a batch of %" PRId64
+            " or more sequences reads rows of windows in the head; in "
+            "a smaller batch each sequence copies up to %d rows.\n",
+            (n_rows + info->n_packed - 1) / info->n_packed, (int)info->n_packed);
+}
+
 void plan_advice(const plan *p, FILE *f) {
     fprintf(f, "%s\n", p->advice_text);
     if (p->chosen < 0) return;
@@ -63,6 +77,7 @@ void plan_advice(const plan *p, FILE *f) {
     retained_put_speed(f, &pruned);
     put_rivals(f, p);
     put_head(f, p, chosen);
+    put_batch(f, p, chosen);
     if (p->costs_out)
         fprintf(f, "With %s auto drafts from %s.\n", sl_text_name(p->costs_out), p->costs.policy);
 }
