@@ -22,7 +22,7 @@ typedef struct bench_shape {
 
 extern bool bench_tiny;
 extern cudaStream_t bench_stream;
-extern double bench_bandwidth; /* of a copy, bytes a second, read or written */
+extern double bench_bandwidth; /* bytes a second of a kernel that only reads */
 extern size_t bench_cache;     /* bytes of L2 */
 extern FILE *bench_json;
 
@@ -35,9 +35,14 @@ typedef void bench_work(void *arg);
  * between them take, each after a read of more than the L2 cache holds: in a decoding loop a drafter's layer
  * lies between one product and the next.
  *   prepare : comes before each run, outside the time; NULL: nothing
+ *   spread : the distance of the quartiles as a share of the median; NULL: not asked for
  * bench_time_graph() : the same of the run captured once and replayed, where the host would be slower. */
-double bench_time(bench_work *run, bench_work *prepare, void *arg);
-double bench_time_graph(bench_work *run, bench_work *prepare, void *arg);
+double bench_time(bench_work *run, bench_work *prepare, void *arg, double *spread);
+double bench_time_graph(bench_work *run, bench_work *prepare, void *arg, double *spread);
+
+/* bench_read() : reads n bytes of DEVICE memory, a multiple of 16, by as many blocks; see bench_read.cu. */
+cudaError_t bench_read(const void *bytes, size_t n, unsigned n_blocks, uint32_t *out,
+                       cudaStream_t stream);
 
 /* bench_wall() : seconds of a run by the host's clock, of 200 one after the other; graph: launched as one. */
 double bench_wall(bench_work *run, void *arg, bool graph);
@@ -47,9 +52,9 @@ typedef struct bench_result {
     const char *what, *model, *dtype;
     int64_t rows;
     int32_t n;
-    double seconds;
-    double bytes; /* that must be moved: the floor; 0: none */
-    double limit; /* seconds that the goal allows; 0: no goal */
+    double seconds, spread; /* spread 0: not known */
+    double bytes;           /* that must be moved: the floor; 0: none */
+    double limit;           /* seconds that the goal allows; 0: no goal */
     const char *goal;
 } bench_result;
 void bench_report(const bench_result *r);

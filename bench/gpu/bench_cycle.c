@@ -186,7 +186,7 @@ static void report_draft(cycle *c, bench_result r, const costs *goals, bool lear
     r.n = BENCH_K;
     r.what = "draft";
     r.bytes = STEPS * (layer + rows);
-    r.seconds = bench_time_graph(run_draft, learns ? prepare : NULL, c);
+    r.seconds = bench_time_graph(run_draft, learns ? prepare : NULL, c, &r.spread);
     if (learns && goals->full > 0) {
         r.limit = (1 - 0.516) * goals->full, r.goal = "51.6% below full";
         bench_report(&r);
@@ -198,7 +198,7 @@ static void report_draft(cycle *c, bench_result r, const costs *goals, bool lear
     if (!learns) return;
     r.what = "observe, new rows";
     r.rows = c->turn > turn ? (count_copied(c) - copied) / (c->turn - turn) : 0;
-    r.seconds = bench_time(run_observe, prepare, c);
+    r.seconds = bench_time(run_observe, prepare, c, &r.spread);
     r.bytes = 0;
     r.limit = 0;
     bench_report(&r);
@@ -231,11 +231,11 @@ static double bench_policy(model *m, const way *w, const costs *goals) {
     bool learns = specrt_policy_get_info(c.policy)->needs_prompt_logits;
     report_draft(&c, r, goals, learns);
     if (w->n_batch == 1) report_host(&c, r);
-    double seconds = learns ? 0 : bench_time_graph(run_draft, NULL, &c);
+    double seconds = learns ? 0 : bench_time_graph(run_draft, NULL, &c, NULL);
     r.what = "verify";
     r.n = NODES;
     r.bytes = (double)w->n_batch * NODES * (double)c.view.n_logits * sizeof(float);
-    r.seconds = bench_time(run_verify, prepare_answer, &c);
+    r.seconds = bench_time(run_verify, prepare_answer, &c, &r.spread);
     bench_report(&r);
     close_cycle(&c);
     return seconds;
@@ -258,7 +258,7 @@ static void bench_sampled(model *m, const char *text, int32_t n_batch) {
         name_way(&w, name, sizeof name);
         bench_result r = {.what = kinds[i].what, .model = name, .dtype = "f32", .n = NODES};
         r.bytes = (double)n_batch * NODES * (double)c.view.n_logits * sizeof(float);
-        r.seconds = bench_time(run_verify, prepare_answer, &c);
+        r.seconds = bench_time(run_verify, prepare_answer, &c, &r.spread);
         bench_report(&r);
         close_cycle(&c);
     }

@@ -56,7 +56,10 @@ test-ptx: $(addprefix $(PTX)/test_gpu_,$(PTX_TWINS)) ## the PTX that nvcc emits,
 
 # The GPU's benchmarks on the harness: with --tiny, a look at the program, not at speed.
 $(BUILD)/bench/gpu/%.o: CFLAGS += -Itests/gpu -idirafter $(CUDA_HOME)/include
-$(BUILD)/bench/gpu/bench_gpu: $(patsubst %,$(BUILD)/bench/gpu/%.o,bench_gpu bench_cycle) $(HARNESS) $(LIB)
+$(BUILD)/bench/gpu/%.o: bench/gpu/%.cu
+	$(TELL) "CXX $<"
+	$(Q)$(HARNESS_CXX) -x c++ -c $< -o $@
+$(BUILD)/bench/gpu/bench_gpu: $(patsubst %,$(BUILD)/bench/gpu/%.o,bench_gpu bench_cycle bench_read) $(HARNESS) $(LIB)
 	$(TELL) "LD $@"
 	$(Q)$(CXX) $^ $(LDLIBS) -o $@
 

@@ -237,14 +237,14 @@ find_blas() {
 }
 [ -n "$dry" ] || find_blas
 
-kernels() { # kernels OUT FLAG...
-    local to=$1
-    shift
+kernels() { # kernels FILE OUT FLAG...
+    local from=$1 to=$2
+    shift 2
     if [ -n "$dry" ]; then
-        harness -x c++ -c cuda/specrt_kernels.cu -o "$to" "$@"
+        harness -x c++ -c "$from" -o "$to" "$@"
     else
         "$cuda/bin/nvcc" -std=c++14 -O3 -lineinfo -diag-suppress 1675 -DSPECRT__KERNEL=extern \
-            -Iinclude -Xcompiler -fPIC -arch="$arch" "$@" -c cuda/specrt_kernels.cu -o "$to"
+            -Iinclude -Xcompiler -fPIC -arch="$arch" "$@" -c "$from" -o "$to"
     fi
 }
 harness() {
@@ -253,8 +253,9 @@ harness() {
 }
 compile() { # compile NAME
     case $1 in
-    kernels) kernels "$bin/kernels.o" ;;
-    debug) kernels "$bin/debug.o" -DSPECRT_CUDA_DEBUG ;;
+    kernels) kernels cuda/specrt_kernels.cu "$bin/kernels.o" ;;
+    debug) kernels cuda/specrt_kernels.cu "$bin/debug.o" -DSPECRT_CUDA_DEBUG ;;
+    bench_read) kernels bench/gpu/bench_read.cu "$bin/bench_read.o" ;;
     harness | runtime) harness -c "tests/gpu/$1.cc" -o "$bin/$1.o" ;;
     specrt) ${CC:-cc} $flags -DSPECRT_IMPLEMENTATION -DSPECRT__INTERNAL= -x c -c include/specrt.h \
         -o "$bin/specrt.o" ;;
@@ -274,8 +275,8 @@ link_all() { # link_all OUT OBJECT...
 link() { # link NAME
     case $1 in
     bench_gpu)
-        link_all "$bin/$1" "$bin/$1.o" "$bin/bench_cycle.o" "$bin/kernels.o" "$bin/specrt.o" \
-            ${blas:+"$blas" -Xlinker "-rpath=$(dirname "$blas")"} ;;
+        link_all "$bin/$1" "$bin/$1.o" "$bin/bench_cycle.o" "$bin/bench_read.o" "$bin/kernels.o" \
+            "$bin/specrt.o" ${blas:+"$blas" -Xlinker "-rpath=$(dirname "$blas")"} ;;
     *.so) link_all "$bin/$1" -shared "$bin/kernels.o" "$bin/specrt.o" ;;
     *.debug) link_all "$bin/$1" "$bin/${1%.debug}.o" "$bin/debug.o" "$bin/specrt.o" ;;
     *) link_all "$bin/$1" "$bin/$1.o" "$bin/kernels.o" "$bin/specrt.o" ;;
@@ -296,8 +297,8 @@ build_all() {
     if is_built && [ -z "$missing" ]; then echo "built before"; return; fi
     rm -f "$bin/built"
     [ -n "$dry$blas" ] || echo "no cuBLASLt: nothing to compare products with"
-    each compile kernels debug $tests bench_gpu bench_cycle specrt ${dry:+harness runtime} ||
-        return 1
+    each compile kernels debug $tests bench_gpu bench_cycle bench_read specrt \
+        ${dry:+harness runtime} || return 1
     each link $programs bench_gpu libspecrt_cuda.so || return 1
     echo "$header" >"$bin/built"
     echo \
@@ -409,17 +410,20 @@ step_host() {
 }
 
 # Clocks before and after say whether the card held its speed.
-clocks() {
-    [ -n "$dry" ] || say "$1: $(nvidia-smi --format=csv,noheader --query-gpu=$(echo \
-        clocks.sm clocks.mem power.draw temperature.gpu clocks_throttle_reasons.active |
-        tr ' ' ,) | head -n 1)"
+clocks() { # clocks WHEN : a line of the table and of the benchmarks
+    local fields="clocks.sm clocks.mem power.draw temperature.gpu clocks_throttle_reasons.active"
+    local now=none
+    [ -n "$dry" ] || now=$(nvidia-smi --format=csv,noheader --query-gpu="${fields// /,}" |
+        head -n 1)
+    say "$1 bench: $now"
+    echo "{\"what\": \"clocks $1\", \"$fields\": \"$now\"}" >>"$parts/benchmarks"
 }
 step_bench() {
-    clocks "before bench"
+    clocks before
     check bench 240 "$bin/bench_gpu" ${dry:+--tiny} "$bin/bench.jsonl"
-    clocks "after bench"
+    grep '}$' "$bin/bench.jsonl" >>"$parts/benchmarks"
+    clocks after
     say "$(cat "$bin/output")"
-    grep '}$' "$bin/bench.jsonl" >"$parts/benchmarks"
 }
 
 # What holds the product back, by its counters: three launches, of the first sizes that bench has.
