@@ -342,6 +342,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_state_observe(int32_t n_batch,
 typedef struct specrt__cuda_tree {
     specrt_tree_params params;
     int32_t root, level, n_candidates, n_beam;
+    int32_t block; /* 1: one product was for all levels */
     /* in the sequence, of the token after the root; before the first, of the root */
     int64_t position;
     uint64_t cycle;                     /* trees begun */
@@ -4625,7 +4626,7 @@ static __device__ int32_t specrt__tree_best(const specrt__cuda_tree *t, int32_t 
 static __device__ void specrt__tree_root(specrt__cuda_tree *t, const specrt_verdict *verdict,
                                          specrt_cuda_beam *beam) {
     int32_t n = specrt__pool_least(verdict->n, SPECRT_TREE_MAX_NODES);
-    t->level = t->n_candidates = 0;
+    t->level = t->n_candidates = t->block = 0;
     t->n_beam = beam->n = n > 0;
     if (n < 1) return;
     t->root = beam->tokens[0] = verdict->tokens[n - 1];
@@ -4644,9 +4645,9 @@ static __global__ void specrt__tree_begin_kernel(specrt__cuda_tree *trees,
 }
 
 /* Candidates [n_candidates, + n_beam * topk) of a sequence and the next pass.
- *   ids, logprobs [topk, topk].  Twin: specrt_tree_expand */
+ *   ids, logprobs [topk, topk]; row_step 0: [topk], of every row of the beam.  Twin: specrt_tree_expand */
 static __device__ void specrt__tree_grow(specrt__cuda_tree *t, const int32_t *ids,
-                                         const float *logprobs, int32_t topk,
+                                         const float *logprobs, int32_t row_step, int32_t topk,
                                          specrt_cuda_beam *beam) {
     int32_t level = t->level, first = t->n_candidates, n = t->n_beam * topk;
     int32_t thread = specrt__block_thread();
@@ -4656,11 +4657,11 @@ static __device__ void specrt__tree_grow(specrt__cuda_tree *t, const int32_t *id
         return;
     }
     for (int32_t i = thread; i < n; i += specrt__block_threads()) {
-        int32_t parent = level == 0 ? -1 : t->beam[i / topk];
-        t->tokens[first + i] = ids[i];
+        int32_t parent = level == 0 ? -1 : t->beam[i / topk], at = i / topk * row_step + i % topk;
+        t->tokens[first + i] = ids[at];
         t->parents[first + i] = parent;
         t->logprobs[first + i] =
-            specrt__tree_add(parent < 0 ? 0 : t->logprobs[parent], logprobs[i]);
+            specrt__tree_add(parent < 0 ? 0 : t->logprobs[parent], logprobs[at]);
     }
     __syncthreads();
     if (thread == 0) {
@@ -4685,7 +4686,7 @@ static __global__ void specrt__tree_expand_kernel(specrt__cuda_tree *trees, cons
                                                   const float *logprobs, int32_t topk,
                                                   specrt_cuda_beam *beams) {
     int64_t b = blockIdx.x, at = b * topk * topk;
-    specrt__tree_grow(&trees[b], ids + at, logprobs + at, topk, &beams[b]);
+    specrt__tree_grow(&trees[b], ids + at, logprobs + at, topk, topk, &beams[b]);
 }
 
 /* The node of a candidate among chosen [n], which ascends; 0 for the root's -1. */
@@ -4741,9 +4742,24 @@ static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHOR
                              specrt_cuda_beam *beams, specrt_cuda_draft *drafts) {
     int64_t b = blockIdx.z, at = b * r.k * r.k;
     if (!specrt__shortlist_rank(r)) return;
-    specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, &beams[b]);
+    specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, r.k, &beams[b]);
     if (!drafts) return;
     __syncthreads(); /* the tree has no beam */
+    specrt__tree_choose(&trees[b], &drafts[b]);
+}
+
+/* As specrt__shortlist_rank_kernel, of a block's positions; the last block of a sequence makes its draft: a
+ * position's best tokens follow every path.  Twin: specrt_session_draft_block */
+static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
+    specrt__tree_block_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
+                              specrt_cuda_beam *beams, specrt_cuda_draft *drafts) {
+    int64_t b = blockIdx.z, at = b * r.row_step * r.k;
+    if (!specrt__shortlist_rank(r)) return;
+    if (specrt__block_thread() == 0) trees[b].block = 1;
+    for (int32_t i = 0; i < r.max_n; i++, at += r.k) {
+        specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, 0, r.k, &beams[b]);
+        __syncthreads();
+    }
     specrt__tree_choose(&trees[b], &drafts[b]);
 }
 
@@ -5692,7 +5708,7 @@ typedef struct specrt__verify_shortlist {
     float temperature;
 } specrt__verify_shortlist;
 
-/* The next values of a thread, from x[first] on, whose loads are under way together; none: behind the last. */
+/* The next values of a thread, from x[first] on, whose loads are under way together; behind the last: none */
 template <typename T>
 static __device__ void specrt__verify_fetch(const T *x, int32_t first, int32_t n, T none, T *out) {
     SPECRT__LAUNCH_UNROLL
@@ -5702,8 +5718,8 @@ static __device__ void specrt__verify_fetch(const T *x, int32_t first, int32_t n
     }
 }
 
-/* The tokens of columns [0, n), to ids; -1: it has none. @return the greatest key of logit and column; 0: there
- * is none. */
+/* The tokens of columns [0, n), to ids; -1: it has none. @return the greatest key of logit and column; 0:
+ * there is none. */
 static __device__ uint64_t specrt__verify_name(const specrt__verify_shortlist &from,
                                                const float *logits, int32_t n, int32_t *ids) {
     const specrt__cuda_segment *segment = from.segments + (int64_t)blockIdx.x * from.n_segments;
@@ -6465,7 +6481,8 @@ static __device__ int64_t specrt__batch_add_passes(const specrt__batch_part &all
         all.tallies ? all.tallies + (int64_t)b * SPECRT_TREE_MAX_STEPS : NULL;
     int64_t n_kept = all.costs.n_fixed + all.states[b].n_rows, n_routed = 0, n_bytes = 0;
     int32_t n_levels = all.trees[b].level;
-    for (int32_t t = 0; t < n_levels; t++) {
+    int32_t n_products = all.trees[b].block && n_levels > 1 ? 1 : n_levels;
+    for (int32_t t = 0; t < n_products; t++) {
         int64_t n_rows = n_kept + (tallies ? tallies[t].n_rows : 0);
         n_bytes += all.costs.n_read + n_rows * all.costs.row;
         if (tallies && tallies[t].n > 0)
@@ -7389,7 +7406,8 @@ static specrt_status specrt__load_levels(specrt_error *err) {
         SPECRT__LOAD(specrt__successor_kernel),     SPECRT__LOAD(specrt__scan_places<1>),
         SPECRT__LOAD(specrt__scan_places<2>),       SPECRT__LOAD(specrt__sketch_name_all),
         SPECRT__LOAD(specrt__batch_claim_kernel),   SPECRT__LOAD(specrt__tree_rank_kernel),
-        SPECRT__LOAD(specrt__tree_expand_kernel),   SPECRT__LOAD(specrt__verify_propose_kernel)};
+        SPECRT__LOAD(specrt__tree_expand_kernel),   SPECRT__LOAD(specrt__tree_block_kernel),
+        SPECRT__LOAD(specrt__verify_propose_kernel)};
     return specrt__load_each(kernels, sizeof kernels / sizeof kernels[0], err);
 }
 
@@ -7707,6 +7725,7 @@ struct specrt_cuda_session {
     specrt_tree_params tree;
     int32_t n_logits, n_vocab; /* columns of the target's logits; tokens are below n_vocab */
     int32_t k_best;            /* of the target's best at a node; 0: none */
+    int32_t n_block;           /* positions of a block; 0: none */
     int32_t capacity;          /* packed rows of a sequence */
     specrt__order order;
     specrt_dtype hidden;
@@ -7727,8 +7746,8 @@ struct specrt_cuda_session {
     int32_t n_columns;
     bool narrow, told; /* products read rows a number at a time; the application knows */
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
-    float *logits;   /* DEVICE [n_batch, topk, n_columns] */
-    int32_t *ids;    /* DEVICE [n_batch, topk, topk] */
+    float *logits;   /* DEVICE [n_batch, topk or n_block, n_columns] */
+    int32_t *ids;    /* DEVICE [n_batch, topk or n_block, topk] */
     float *logprobs; /* DEVICE likewise */
     int32_t *best;   /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
     int32_t *count;  /* DEVICE [1] prompt tokens of a launch */
@@ -8148,10 +8167,16 @@ static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_
     return specrt__device_clear(&s->memory, n * SPECRT_TREE_MAX_STEPS, &s->batch.tallies, err);
 }
 
+/* Rows that are scored at once of a sequence, at most. */
+static int32_t specrt__session_rows(const specrt_cuda_session *s) {
+    return s->n_block > s->tree.topk ? s->n_block : s->tree.topk;
+}
+
 /* The most that a ranking takes: of a pass, of a tree's nodes, of a part of a prompt. */
 static size_t specrt__session_ranking_bytes(const specrt_cuda_session *s) {
     int32_t k = s->k_best > 0 ? s->k_best : 1, n_nodes = s->batch.n * s->tree.num_draft_tokens;
-    size_t passes = specrt__cuda_topk_bytes(s->n_columns, s->batch.n * s->tree.topk, s->tree.topk);
+    size_t passes =
+        specrt__cuda_topk_bytes(s->n_columns, s->batch.n * specrt__session_rows(s), s->tree.topk);
     size_t nodes = specrt__cuda_topk_bytes(
         s->n_logits, n_nodes < SPECRT_TREE_MAX_NODES ? SPECRT_TREE_MAX_NODES : n_nodes, k);
     return passes > nodes ? passes : nodes;
@@ -8161,15 +8186,16 @@ static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt
     specrt__device_memory *m = &s->memory;
     specrt__batch_part *b = &s->batch;
     size_t n = (size_t)b->n, k = (size_t)s->tree.topk;
+    size_t n_rows = n * (size_t)specrt__session_rows(s);
     SPECRT__TRY(specrt__device_clear(m, n, &b->beams, err));
     SPECRT__TRY(specrt__device_clear(m, n, &b->drafts, err));
     SPECRT__TRY(specrt__device_clear(m, n, &b->verdicts, err));
     SPECRT__TRY(specrt__device_clear(m, n, &b->learns, err));
     SPECRT__TRY(specrt__device_clear(m, n, &b->stats, err));
     SPECRT__TRY(specrt__device_clear(m, n, &s->asked, err));
-    SPECRT__TRY(specrt__device_clear(m, n * k * (size_t)s->n_columns, &s->logits, err));
-    SPECRT__TRY(specrt__device_clear(m, n * k * k, &s->ids, err));
-    SPECRT__TRY(specrt__device_clear(m, n * k * k, &s->logprobs, err));
+    SPECRT__TRY(specrt__device_clear(m, n_rows * (size_t)s->n_columns, &s->logits, err));
+    SPECRT__TRY(specrt__device_clear(m, n_rows * k, &s->ids, err));
+    SPECRT__TRY(specrt__device_clear(m, n_rows * k, &s->logprobs, err));
     SPECRT__TRY(
         specrt__device_clear(m, n * SPECRT_TREE_MAX_NODES * (size_t)s->k_best, &s->best, err));
     s->ring.best = s->best;
@@ -8252,6 +8278,26 @@ static bool specrt__session_stocks(const specrt_cuda_session *s,
     return params->stock || (s->batch.n > 1 && n_copies >= s->policy->head.n_rows);
 }
 
+/* Blocks draft by one product: nothing may route a level by what the one before it drafted. */
+static specrt_status specrt__session_check_block(specrt_cuda_session *s,
+                                                 const specrt_cuda_session_params *params,
+                                                 specrt_error *err) {
+    s->n_block = params->n_block;
+    if (s->n_block < 0 || s->n_block > s->tree.num_steps)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: n_block: expected 0 to the %d levels of the tree "
+                                "(num_steps), found %d",
+                                (int)s->tree.num_steps, (int)s->n_block);
+    if (s->n_block == 0 || (s->policy->n_routed == 0 && params->draft != SPECRT_DRAFT_SAMPLED))
+        return SPECRT_STATUS_OK;
+    return specrt_error_set(
+        err, SPECRT_STATUS_UNSUPPORTED,
+        "cuda: n_block: expected 0 for policy '%.160s' with %s, found %d; use a "
+        "session on the CPU",
+        s->policy->policy->text,
+        s->policy->n_routed > 0 ? "a source that routes" : "sampled drafts", (int)s->n_block);
+}
+
 static specrt_status specrt__session_check_params(specrt_cuda_session *s,
                                                   const specrt_cuda_session_params *params,
                                                   specrt_error *err) {
@@ -8271,6 +8317,7 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     s->batch.n = params->n_batch ? params->n_batch : 1;
     s->hidden = hidden;
     SPECRT__TRY(specrt__tree_resolve(&tree, &s->tree, err));
+    SPECRT__TRY(specrt__session_check_block(s, params, err));
     SPECRT__TRY(specrt__verify_check(s->n_logits, s->n_vocab, &params->sampling, err));
     if (s->batch.n < 1 || s->batch.n > SPECRT__CUDA_MAX_BATCH)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -8856,6 +8903,44 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
     if (!specrt__session_has_drafts(s, &call))
         SPECRT__TRY(specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream));
+    specrt__order_end_stage(&call, SPECRT__ORDER_DRAFTED);
+    return SPECRT_STATUS_OK;
+}
+
+/* One product of all positions; their ranking goes on with the trees. */
+static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const void *hidden,
+                                                 int32_t n, void *stream) {
+    const specrt__cuda_segment *segments = s->segments[0];
+    const specrt__cuda_batch positions = {s->batch.n, n, NULL, 0};
+    specrt__shortlist_ranks r;
+    dim3 grid;
+    SPECRT__TRY(specrt__side_join(&s->side, stream));
+    SPECRT__TRY(specrt__head_logits(&s->layout, segments, &positions, hidden, s->hidden, 1,
+                                    s->logits, stream));
+    SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &positions, s->logits,
+                                            s->tree.topk, s->ids, s->logprobs, s->scratch, &r,
+                                            &grid));
+    return SPECRT__LAUNCH(specrt__tree_block_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0,
+                          stream, r, s->batch.trees, s->batch.beams, s->batch.drafts);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_draft_block(specrt_cuda_session *s,
+                                                              const void *draft_hidden, int32_t n,
+                                                              void *stream) {
+    specrt__order_call call;
+    SPECRT__TRY(specrt__session_call(s, "draft_block", SPECRT__ORDER_CYCLES, draft_hidden != NULL,
+                                     "draft_hidden", stream, &call));
+    SPECRT__TRY(specrt__session_check_halves(s, call.captured));
+    SPECRT__TRY(specrt__order_check_level(&call, s->tree.num_steps));
+    if (call.cycle->level > 0)
+        return specrt__order_refuse(&call, "expand() or finish(): the cycle has begun with a pass");
+    if (n < 1 || n > s->n_block)
+        return specrt_error_set(&s->order.error, SPECRT_STATUS_BAD_ARG,
+                                "draft_block: n: expected 1 to %d positions "
+                                "(specrt_cuda_session_params.n_block), found %d",
+                                (int)s->n_block, (int)n);
+    specrt__session_tell_narrow(s, draft_hidden);
+    SPECRT__TRY(specrt__session_draft_block(s, draft_hidden, n, stream));
     specrt__order_end_stage(&call, SPECRT__ORDER_DRAFTED);
     return SPECRT_STATUS_OK;
 }

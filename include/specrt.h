@@ -55,8 +55,7 @@
  *                BAD_INPUT for logits with a NaN, or with none above -inf.
  *     Threads    Bundles, heads and policies are immutable and shareable. One thread at a time may use a
  *                session, or a stock with all its sessions. There are no global variables.
- *     Limits     The library does not tokenise, run models, write bundles, print, exit or abort.
- */
+ *     Limits     The library does not tokenise, run models, write bundles, print, exit or abort. */
 /* The implementation maps files. Strict C hides mmap() unless this macro precedes the first system header. */
 #if defined(SPECRT_IMPLEMENTATION) && defined(__STRICT_ANSI__) && !defined(_POSIX_C_SOURCE) &&     \
     !defined(_GNU_SOURCE) && !defined(_DEFAULT_SOURCE)
@@ -379,8 +378,7 @@ typedef struct specrt_policy_info {
     int32_t needs_tree_rows;     /* a source reads the target's results at rejected nodes */
     int32_t needs_draft_input;   /* a source reads draft_input (DynaSpec's router) */
     int32_t needs_submit;        /* sessions need params.submit (mode=async) */
-    int32_t n_packed; /* most rows that a session packs: of windows, caches and terminators. A stock reserves
-                       * as many for it */
+    int32_t n_packed;            /* most rows that a session packs, and a stock reserves for it */
 } specrt_policy_info;
 
 /* specrt_policy_get_info() : NULL for NULL. */
@@ -2331,8 +2329,9 @@ SPECRT_API const char *specrt_advise_untried(specrt_costs *costs,
  * FUNCTIONS, by task (prefix specrt_cuda_):
  *     check the device    open, check
  *     create a policy     policy_create, policy_close
- *     run a batch         session_create, _begin, _prefill, _draw, _start, _route_ahead, _expand, _finish,
- *                         _verify, _observe, _serve, _get_view, _get_stats, _last_error, _close
+ *     run a batch         session_create, _begin, _prefill, _draw, _start, _route_ahead, _expand,
+ *                         _draft_block, _finish, _verify, _observe, _serve, _get_view, _get_stats,
+ *                         _last_error, _close
  *
  * CONVENTIONS
  *     Memory     `stream` is a cudaStream_t as void *; NULL: the legacy default stream. DEVICE marks pointers
@@ -2346,6 +2345,7 @@ SPECRT_API const char *specrt_advise_untried(specrt_costs *costs,
  *     Batches    Arrays are [n_batch, ...], one entry per sequence. A count of 0 skips a sequence.
  *     Order      A call that comes too early, too late or twice returns BAD_ORDER and starts nothing:
  *                begin -> prefill... -> draw, start -> (expand... -> finish -> verify -> observe)...
+ *                with draft_block in place of expand and finish where a block drafts.
  *                prefill and start check their sequences. The calls for all sequences check the cycle;
  *                sequences that have not started draft and emit nothing (n = 0). The host does not see what a
  *                graph launches. Once a call was captured, calls of its half of the order (begin to start, or
@@ -2372,6 +2372,7 @@ SPECRT_API const char *specrt_advise_untried(specrt_costs *costs,
  *     start(s, token)                      start(s, i, tokens)          i = -1: all
  *     none                                 route_ahead(s, input)        DynaSpec's router, beside the drafter
  *     expand(s, hidden, input, n, &beam)   expand(s, hidden, input)     the next beam is view.beam
+ *     draft_block(s, &block, &draft)       draft_block(s, hidden, n)    in place of expand and finish
  *     finish(s, &draft)                    finish(s)                    the tree is view.draft
  *     verify(s, &draft, logits, &verdict)  verify(s, logits)            the verdict is view.verdict
  *     observe(s, &draft, &verdict, rows)   observe(s, hidden)           logits are those of verify()
@@ -2501,6 +2502,9 @@ typedef struct specrt_cuda_session_params {
      * from V / W sequences on, with W of V rows each, so 50 for 3,072 of 151,936. Results are the same. CPU
      * twin: specrt_session_params.stock */
     int32_t stock;
+    int32_t
+        n_block; /* most positions of draft_block(), at most tree.num_steps; 0: none. Not with sampled
+                      * drafts, nor with a policy that routes (by_level) */
 } specrt_cuda_session_params;
 
 typedef struct specrt_cuda_session specrt_cuda_session; /* a batch of sequences */
@@ -2606,6 +2610,17 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_sessio
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *session,
                                                          const void *draft_hidden,
                                                          const void *draft_input, void *stream);
+
+/* specrt_cuda_session_draft_block() : Drafts from a block drafter's states, in place of expand() and
+ * finish(). The next call is verify(). CPU twin: specrt_session_draft_block(), without confidence and
+ * selector.
+ *   draft_hidden : DEVICE [n_batch, n, n_cols] of params.hidden, aligned as for expand(); position 0 proposes
+ *       what follows the root. Those of sequences that have not started are read, too
+ *   n : positions, 1 to params.n_block
+ * @return OK, BAD_ARG, CAPTURE; BAD_ORDER after expand(), and from finish() to observe(). */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_draft_block(specrt_cuda_session *session,
+                                                              const void *draft_hidden, int32_t n,
+                                                              void *stream);
 
 /* specrt_cuda_session_finish() : Writes view.draft, unless the last expand() has. CPU twin:
  * specrt_session_finish().

@@ -54,8 +54,7 @@
  *                BAD_INPUT for logits with a NaN, or with none above -inf.
  *     Threads    Bundles, heads and policies are immutable and shareable. One thread at a time may use a
  *                session, or a stock with all its sessions. There are no global variables.
- *     Limits     The library does not tokenise, run models, write bundles, print, exit or abort.
- */
+ *     Limits     The library does not tokenise, run models, write bundles, print, exit or abort. */
 /* The implementation maps files. Strict C hides mmap() unless this macro precedes the first system header. */
 #if defined(SPECRT_IMPLEMENTATION) && defined(__STRICT_ANSI__) && !defined(_POSIX_C_SOURCE) &&     \
     !defined(_GNU_SOURCE) && !defined(_DEFAULT_SOURCE)
@@ -378,8 +377,7 @@ typedef struct specrt_policy_info {
     int32_t needs_tree_rows;     /* a source reads the target's results at rejected nodes */
     int32_t needs_draft_input;   /* a source reads draft_input (DynaSpec's router) */
     int32_t needs_submit;        /* sessions need params.submit (mode=async) */
-    int32_t n_packed; /* most rows that a session packs: of windows, caches and terminators. A stock reserves
-                       * as many for it */
+    int32_t n_packed;            /* most rows that a session packs, and a stock reserves for it */
 } specrt_policy_info;
 
 /* specrt_policy_get_info() : NULL for NULL. */

@@ -19,7 +19,8 @@ typedef struct cycle {
     float *said; /* DEVICE f32 by chance, longer than a row: where a row begins in it is its own */
     int32_t *tokens; /* DEVICE [n_batch] */
     int32_t turn;
-    bool ahead; /* the router runs beside the drafter's pass */
+    bool ahead;      /* the router runs beside the drafter's pass */
+    int32_t n_block; /* positions that the drafter's one pass gives; 0: STEPS passes */
 } cycle;
 
 /* What sessions are opened with. */
@@ -30,6 +31,7 @@ typedef struct way {
         shared; /* rows of windows stay in the head, and those of several sequences are read once */
     specrt_sampling sampling;
     bool routed, ahead;
+    int32_t n_block; /* at most BENCH_K */
 } way;
 
 /* A model whose weights everything shares. */
@@ -44,6 +46,13 @@ typedef struct model {
 } model;
 
 /* --- a cycle --- */
+
+static void draft_block(cycle *c) {
+    c->layer->n = c->n_block;
+    bench_run_logits(c->layer);
+    bench_must(specrt_cuda_session_draft_block(c->session, c->hidden, c->n_block, bench_stream),
+               "draft_block");
+}
 
 /* All levels; `first`, unless NULL, is recorded behind the drafter's first pass. */
 static void draft_levels(cycle *c, cudaEvent_t first) {
@@ -64,7 +73,10 @@ static void draft_levels(cycle *c, cudaEvent_t first) {
 static void run_draft(void *arg) {
     cycle *c = (cycle *)arg;
     bench_must(specrt_cuda_session_observe(c->session, NULL, bench_stream), "observe");
-    draft_levels(c, NULL);
+    if (c->n_block > 0)
+        draft_block(c);
+    else
+        draft_levels(c, NULL);
 }
 
 static void run_observe(void *arg) {
@@ -134,7 +146,8 @@ static void open_cycle(cycle *c, model *m, const way *w) {
     specrt_policy_desc wanted = {.text = w->text, .embedding = &m->desc};
     specrt_cuda_policy_desc desc = {.rows = m->rows, .embedding = m->rows};
     specrt_dtype hidden = w->routed ? SPECRT_DTYPE_F32 : SPECRT_DTYPE_F16;
-    specrt_cuda_session_params params = {.tree = {STEPS, BENCH_K, NODES},
+    specrt_cuda_session_params params = {.tree = {w->n_block ? w->n_block : STEPS, BENCH_K, NODES},
+                                         .n_block = w->n_block,
                                          .sampling = w->sampling,
                                          .n_batch = w->n_batch,
                                          .n_logits = m->shape->n_rows,
@@ -149,6 +162,7 @@ static void open_cycle(cycle *c, model *m, const way *w) {
     specrt_cuda_session_get_view(c->session, &c->view);
     c->layer = &m->layer;
     c->ahead = w->ahead;
+    c->n_block = w->n_block;
     size_t n = (size_t)w->n_batch, n_logits = (size_t)c->view.n_logits, n_said = n_logits + 8192;
     float *said = (float *)malloc(n_said * sizeof *said);
     for (size_t i = 0; i < n_said; i++) said[i] = fixture_normal(&state);
@@ -185,7 +199,7 @@ static void report_draft(cycle *c, bench_result r, const costs *goals, bool lear
     int64_t copied = count_copied(c), turn = c->turn;
     r.n = BENCH_K;
     r.what = "draft";
-    r.bytes = STEPS * (layer + rows);
+    r.bytes = (c->n_block ? 1 : STEPS) * (layer + rows);
     r.seconds = bench_time_graph(run_draft, learns ? prepare : NULL, c, &r.spread);
     if (learns && goals->full > 0) {
         r.limit = (1 - 0.516) * goals->full, r.goal = "51.6% below full";
@@ -216,8 +230,8 @@ static void report_host(cycle *c, bench_result r) {
 }
 
 static void name_way(const way *w, char *out, size_t n) {
-    snprintf(out, n, "%s x%d%s%s", w->text, (int)w->n_batch, w->shared ? " shared" : "",
-             w->ahead ? " ahead" : "");
+    snprintf(out, n, "%s x%d%s%s%s", w->text, (int)w->n_batch, w->shared ? " shared" : "",
+             w->ahead ? " ahead" : "", w->n_block ? " block" : "");
 }
 
 /* What sequences are told here is much the same, and so are their windows. */
@@ -356,6 +370,7 @@ void bench_cycles(const bench_shape *shape) {
         bench_policy(&m, &(way){.text = learning, .n_batch = n}, &c);
         bench_policy(&m, &(way){.text = learning, .n_batch = n, .shared = 1}, &none);
         bench_policy(&m, &(way){.text = sum, .n_batch = n}, &none);
+        bench_policy(&m, &(way){.text = fixed, .n_batch = n, .n_block = BENCH_K}, &none);
         bench_sampled(&m, same, n);
     }
     bench_policy(&m, &(way){.text = "dynaspec", .n_batch = 1, .routed = true}, &none);

@@ -433,6 +433,44 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
     return SPECRT_STATUS_OK;
 }
 
+/* One product of all positions; their ranking goes on with the trees. */
+static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const void *hidden,
+                                                 int32_t n, void *stream) {
+    const specrt__cuda_segment *segments = s->segments[0];
+    const specrt__cuda_batch positions = {s->batch.n, n, NULL, 0};
+    specrt__shortlist_ranks r;
+    dim3 grid;
+    SPECRT__TRY(specrt__side_join(&s->side, stream));
+    SPECRT__TRY(specrt__head_logits(&s->layout, segments, &positions, hidden, s->hidden, 1,
+                                    s->logits, stream));
+    SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &positions, s->logits,
+                                            s->tree.topk, s->ids, s->logprobs, s->scratch, &r,
+                                            &grid));
+    return SPECRT__LAUNCH(specrt__tree_block_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0,
+                          stream, r, s->batch.trees, s->batch.beams, s->batch.drafts);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_draft_block(specrt_cuda_session *s,
+                                                              const void *draft_hidden, int32_t n,
+                                                              void *stream) {
+    specrt__order_call call;
+    SPECRT__TRY(specrt__session_call(s, "draft_block", SPECRT__ORDER_CYCLES, draft_hidden != NULL,
+                                     "draft_hidden", stream, &call));
+    SPECRT__TRY(specrt__session_check_halves(s, call.captured));
+    SPECRT__TRY(specrt__order_check_level(&call, s->tree.num_steps));
+    if (call.cycle->level > 0)
+        return specrt__order_refuse(&call, "expand() or finish(): the cycle has begun with a pass");
+    if (n < 1 || n > s->n_block)
+        return specrt_error_set(&s->order.error, SPECRT_STATUS_BAD_ARG,
+                                "draft_block: n: expected 1 to %d positions "
+                                "(specrt_cuda_session_params.n_block), found %d",
+                                (int)s->n_block, (int)n);
+    specrt__session_tell_narrow(s, draft_hidden);
+    SPECRT__TRY(specrt__session_draft_block(s, draft_hidden, n, stream));
+    specrt__order_end_stage(&call, SPECRT__ORDER_DRAFTED);
+    return SPECRT_STATUS_OK;
+}
+
 /* Verdicts of the drafts.
  *   ranks : the target's best are found on the way */
 static specrt_status specrt__session_verify(specrt_cuda_session *s, const float *logits, bool ranks,

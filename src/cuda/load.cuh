@@ -48,7 +48,8 @@ static specrt_status specrt__load_levels(specrt_error *err) {
         SPECRT__LOAD(specrt__successor_kernel),     SPECRT__LOAD(specrt__scan_places<1>),
         SPECRT__LOAD(specrt__scan_places<2>),       SPECRT__LOAD(specrt__sketch_name_all),
         SPECRT__LOAD(specrt__batch_claim_kernel),   SPECRT__LOAD(specrt__tree_rank_kernel),
-        SPECRT__LOAD(specrt__tree_expand_kernel),   SPECRT__LOAD(specrt__verify_propose_kernel)};
+        SPECRT__LOAD(specrt__tree_expand_kernel),   SPECRT__LOAD(specrt__tree_block_kernel),
+        SPECRT__LOAD(specrt__verify_propose_kernel)};
     return specrt__load_each(kernels, sizeof kernels / sizeof kernels[0], err);
 }
 

@@ -92,6 +92,26 @@ static bool specrt__session_stocks(const specrt_cuda_session *s,
     return params->stock || (s->batch.n > 1 && n_copies >= s->policy->head.n_rows);
 }
 
+/* Blocks draft by one product: nothing may route a level by what the one before it drafted. */
+static specrt_status specrt__session_check_block(specrt_cuda_session *s,
+                                                 const specrt_cuda_session_params *params,
+                                                 specrt_error *err) {
+    s->n_block = params->n_block;
+    if (s->n_block < 0 || s->n_block > s->tree.num_steps)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: n_block: expected 0 to the %d levels of the tree "
+                                "(num_steps), found %d",
+                                (int)s->tree.num_steps, (int)s->n_block);
+    if (s->n_block == 0 || (s->policy->n_routed == 0 && params->draft != SPECRT_DRAFT_SAMPLED))
+        return SPECRT_STATUS_OK;
+    return specrt_error_set(
+        err, SPECRT_STATUS_UNSUPPORTED,
+        "cuda: n_block: expected 0 for policy '%.160s' with %s, found %d; use a "
+        "session on the CPU",
+        s->policy->policy->text,
+        s->policy->n_routed > 0 ? "a source that routes" : "sampled drafts", (int)s->n_block);
+}
+
 static specrt_status specrt__session_check_params(specrt_cuda_session *s,
                                                   const specrt_cuda_session_params *params,
                                                   specrt_error *err) {
@@ -111,6 +131,7 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     s->batch.n = params->n_batch ? params->n_batch : 1;
     s->hidden = hidden;
     SPECRT__TRY(specrt__tree_resolve(&tree, &s->tree, err));
+    SPECRT__TRY(specrt__session_check_block(s, params, err));
     SPECRT__TRY(specrt__verify_check(s->n_logits, s->n_vocab, &params->sampling, err));
     if (s->batch.n < 1 || s->batch.n > SPECRT__CUDA_MAX_BATCH)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,

@@ -37,6 +37,7 @@ struct specrt_cuda_session {
     specrt_tree_params tree;
     int32_t n_logits, n_vocab; /* columns of the target's logits; tokens are below n_vocab */
     int32_t k_best;            /* of the target's best at a node; 0: none */
+    int32_t n_block;           /* positions of a block; 0: none */
     int32_t capacity;          /* packed rows of a sequence */
     specrt__order order;
     specrt_dtype hidden;
@@ -57,8 +58,8 @@ struct specrt_cuda_session {
     int32_t n_columns;
     bool narrow, told; /* products read rows a number at a time; the application knows */
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
-    float *logits;   /* DEVICE [n_batch, topk, n_columns] */
-    int32_t *ids;    /* DEVICE [n_batch, topk, topk] */
+    float *logits;   /* DEVICE [n_batch, topk or n_block, n_columns] */
+    int32_t *ids;    /* DEVICE [n_batch, topk or n_block, topk] */
     float *logprobs; /* DEVICE likewise */
     int32_t *best;   /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
     int32_t *count;  /* DEVICE [1] prompt tokens of a launch */
@@ -478,10 +479,16 @@ static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_
     return specrt__device_clear(&s->memory, n * SPECRT_TREE_MAX_STEPS, &s->batch.tallies, err);
 }
 
+/* Rows that are scored at once of a sequence, at most. */
+static int32_t specrt__session_rows(const specrt_cuda_session *s) {
+    return s->n_block > s->tree.topk ? s->n_block : s->tree.topk;
+}
+
 /* The most that a ranking takes: of a pass, of a tree's nodes, of a part of a prompt. */
 static size_t specrt__session_ranking_bytes(const specrt_cuda_session *s) {
     int32_t k = s->k_best > 0 ? s->k_best : 1, n_nodes = s->batch.n * s->tree.num_draft_tokens;
-    size_t passes = specrt__cuda_topk_bytes(s->n_columns, s->batch.n * s->tree.topk, s->tree.topk);
+    size_t passes =
+        specrt__cuda_topk_bytes(s->n_columns, s->batch.n * specrt__session_rows(s), s->tree.topk);
     size_t nodes = specrt__cuda_topk_bytes(
         s->n_logits, n_nodes < SPECRT_TREE_MAX_NODES ? SPECRT_TREE_MAX_NODES : n_nodes, k);
     return passes > nodes ? passes : nodes;
@@ -491,15 +498,16 @@ static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt
     specrt__device_memory *m = &s->memory;
     specrt__batch_part *b = &s->batch;
     size_t n = (size_t)b->n, k = (size_t)s->tree.topk;
+    size_t n_rows = n * (size_t)specrt__session_rows(s);
     SPECRT__TRY(specrt__device_clear(m, n, &b->beams, err));
     SPECRT__TRY(specrt__device_clear(m, n, &b->drafts, err));
     SPECRT__TRY(specrt__device_clear(m, n, &b->verdicts, err));
     SPECRT__TRY(specrt__device_clear(m, n, &b->learns, err));
     SPECRT__TRY(specrt__device_clear(m, n, &b->stats, err));
     SPECRT__TRY(specrt__device_clear(m, n, &s->asked, err));
-    SPECRT__TRY(specrt__device_clear(m, n * k * (size_t)s->n_columns, &s->logits, err));
-    SPECRT__TRY(specrt__device_clear(m, n * k * k, &s->ids, err));
-    SPECRT__TRY(specrt__device_clear(m, n * k * k, &s->logprobs, err));
+    SPECRT__TRY(specrt__device_clear(m, n_rows * (size_t)s->n_columns, &s->logits, err));
+    SPECRT__TRY(specrt__device_clear(m, n_rows * k, &s->ids, err));
+    SPECRT__TRY(specrt__device_clear(m, n_rows * k, &s->logprobs, err));
     SPECRT__TRY(
         specrt__device_clear(m, n * SPECRT_TREE_MAX_NODES * (size_t)s->k_best, &s->best, err));
     s->ring.best = s->best;

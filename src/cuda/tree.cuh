@@ -48,7 +48,7 @@ static __device__ int32_t specrt__tree_best(const specrt__cuda_tree *t, int32_t 
 static __device__ void specrt__tree_root(specrt__cuda_tree *t, const specrt_verdict *verdict,
                                          specrt_cuda_beam *beam) {
     int32_t n = specrt__pool_least(verdict->n, SPECRT_TREE_MAX_NODES);
-    t->level = t->n_candidates = 0;
+    t->level = t->n_candidates = t->block = 0;
     t->n_beam = beam->n = n > 0;
     if (n < 1) return;
     t->root = beam->tokens[0] = verdict->tokens[n - 1];
@@ -67,9 +67,9 @@ static __global__ void specrt__tree_begin_kernel(specrt__cuda_tree *trees,
 }
 
 /* Candidates [n_candidates, + n_beam * topk) of a sequence and the next pass.
- *   ids, logprobs [topk, topk].  Twin: specrt_tree_expand */
+ *   ids, logprobs [topk, topk]; row_step 0: [topk], of every row of the beam.  Twin: specrt_tree_expand */
 static __device__ void specrt__tree_grow(specrt__cuda_tree *t, const int32_t *ids,
-                                         const float *logprobs, int32_t topk,
+                                         const float *logprobs, int32_t row_step, int32_t topk,
                                          specrt_cuda_beam *beam) {
     int32_t level = t->level, first = t->n_candidates, n = t->n_beam * topk;
     int32_t thread = specrt__block_thread();
@@ -79,11 +79,11 @@ static __device__ void specrt__tree_grow(specrt__cuda_tree *t, const int32_t *id
         return;
     }
     for (int32_t i = thread; i < n; i += specrt__block_threads()) {
-        int32_t parent = level == 0 ? -1 : t->beam[i / topk];
-        t->tokens[first + i] = ids[i];
+        int32_t parent = level == 0 ? -1 : t->beam[i / topk], at = i / topk * row_step + i % topk;
+        t->tokens[first + i] = ids[at];
         t->parents[first + i] = parent;
         t->logprobs[first + i] =
-            specrt__tree_add(parent < 0 ? 0 : t->logprobs[parent], logprobs[i]);
+            specrt__tree_add(parent < 0 ? 0 : t->logprobs[parent], logprobs[at]);
     }
     __syncthreads();
     if (thread == 0) {
@@ -108,7 +108,7 @@ static __global__ void specrt__tree_expand_kernel(specrt__cuda_tree *trees, cons
                                                   const float *logprobs, int32_t topk,
                                                   specrt_cuda_beam *beams) {
     int64_t b = blockIdx.x, at = b * topk * topk;
-    specrt__tree_grow(&trees[b], ids + at, logprobs + at, topk, &beams[b]);
+    specrt__tree_grow(&trees[b], ids + at, logprobs + at, topk, topk, &beams[b]);
 }
 
 /* The node of a candidate among chosen [n], which ascends; 0 for the root's -1. */
@@ -164,9 +164,24 @@ static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHOR
                              specrt_cuda_beam *beams, specrt_cuda_draft *drafts) {
     int64_t b = blockIdx.z, at = b * r.k * r.k;
     if (!specrt__shortlist_rank(r)) return;
-    specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, &beams[b]);
+    specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, r.k, &beams[b]);
     if (!drafts) return;
     __syncthreads(); /* the tree has no beam */
+    specrt__tree_choose(&trees[b], &drafts[b]);
+}
+
+/* As specrt__shortlist_rank_kernel, of a block's positions; the last block of a sequence makes its draft: a
+ * position's best tokens follow every path.  Twin: specrt_session_draft_block */
+static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
+    specrt__tree_block_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
+                              specrt_cuda_beam *beams, specrt_cuda_draft *drafts) {
+    int64_t b = blockIdx.z, at = b * r.row_step * r.k;
+    if (!specrt__shortlist_rank(r)) return;
+    if (specrt__block_thread() == 0) trees[b].block = 1;
+    for (int32_t i = 0; i < r.max_n; i++, at += r.k) {
+        specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, 0, r.k, &beams[b]);
+        __syncthreads();
+    }
     specrt__tree_choose(&trees[b], &drafts[b]);
 }
 

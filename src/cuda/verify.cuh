@@ -218,7 +218,7 @@ typedef struct specrt__verify_shortlist {
     float temperature;
 } specrt__verify_shortlist;
 
-/* The next values of a thread, from x[first] on, whose loads are under way together; none: behind the last. */
+/* The next values of a thread, from x[first] on, whose loads are under way together; behind the last: none */
 template <typename T>
 static __device__ void specrt__verify_fetch(const T *x, int32_t first, int32_t n, T none, T *out) {
     SPECRT__LAUNCH_UNROLL
@@ -228,8 +228,8 @@ static __device__ void specrt__verify_fetch(const T *x, int32_t first, int32_t n
     }
 }
 
-/* The tokens of columns [0, n), to ids; -1: it has none. @return the greatest key of logit and column; 0: there
- * is none. */
+/* The tokens of columns [0, n), to ids; -1: it has none. @return the greatest key of logit and column; 0:
+ * there is none. */
 static __device__ uint64_t specrt__verify_name(const specrt__verify_shortlist &from,
                                                const float *logits, int32_t n, int32_t *ids) {
     const specrt__cuda_segment *segment = from.segments + (int64_t)blockIdx.x * from.n_segments;

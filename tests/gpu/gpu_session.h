@@ -129,7 +129,8 @@ typedef struct device {
     float *target_hidden;           /* DEVICE [n, num_draft_tokens, D] */
     float *logits;                  /* DEVICE [n, num_draft_tokens, V] */
     int32_t *tokens;
-    bool ahead; /* routes beside the drafter's pass */
+    bool ahead;      /* routes beside the drafter's pass */
+    int32_t n_block; /* positions of a block; 0: passes draft */
     cudaStream_t stream;
     void *owned[16];
     int n_owned;
@@ -265,12 +266,14 @@ static inline void device_target(device *d) {
 /* A cycle but for what is learnt, without waiting for any of it. */
 static inline void device_cycle(device *d) {
     const specrt_cuda_view *v = &d->view;
-    for (int32_t level = 0; level < v->num_steps; level++) device_pass(d);
+    for (int32_t level = 0; level < v->num_steps && !d->n_block; level++) device_pass(d);
+    if (d->n_block)
+        REQUIRE(!specrt_cuda_session_draft_block(d->session, d->hidden, d->n_block, d->stream));
     CHECK_INT(specrt_cuda_session_route_ahead(d->session, d->draft_input, d->stream),
               SPECRT_STATUS_BAD_ORDER);
     CHECK_INT(specrt_cuda_session_expand(d->session, d->hidden, d->hidden, d->stream),
               SPECRT_STATUS_BAD_ORDER);
-    REQUIRE(!specrt_cuda_session_finish(d->session, d->stream));
+    if (!d->n_block) REQUIRE(!specrt_cuda_session_finish(d->session, d->stream));
     device_target(d);
     REQUIRE(!specrt_cuda_session_verify(d->session, d->logits, d->stream));
 }
@@ -301,7 +304,9 @@ typedef struct twin {
     int32_t root;
     specrt_draft draft;
     specrt_verdict verdict;
-    specrt_task *left; /* of what nobody worked off; NULL: none */
+    specrt_task *left;      /* of what nobody worked off; NULL: none */
+    const float *positions; /* f32 [n_block, D] states of a block; NULL: passes draft */
+    int32_t n_block;
     float logits[NODES * V];
 } twin;
 
@@ -328,11 +333,13 @@ static inline void twin_start(twin *t, int32_t sequence, int32_t n_prompt) {
 static inline void twin_cycle(twin *t) {
     specrt_beam beam = {.n = 1, .tokens = &t->root};
     float hidden[TOPK * D];
-    while (beam.n > 0) {
+    const specrt_block block = {.n = t->n_block, .hidden = t->positions};
+    if (t->positions) REQUIRE(!specrt_session_draft_block(t->session, &block, &t->draft));
+    while (beam.n > 0 && !t->positions) {
         states_after(draft_table, beam.tokens, beam.n, hidden);
         REQUIRE(!specrt_session_expand(t->session, hidden, hidden, beam.n, &beam)); /* fed: any */
     }
-    REQUIRE(!specrt_session_finish(t->session, &t->draft));
+    if (!t->positions) REQUIRE(!specrt_session_finish(t->session, &t->draft));
     target_logits(t->draft.tokens, t->draft.n, t->logits);
     REQUIRE(!specrt_session_verify(t->session, &t->draft, t->logits, &t->verdict));
 }
@@ -433,6 +440,7 @@ typedef struct setting {
     bool shared;      /* rows stay in the head, and those of several are read once */
     bool chooses;     /* whether they do is the session's choice */
     bool neglects;    /* nobody works off what retrieval is told */
+    int32_t n_block;  /* positions of a block; 0: passes draft */
 } setting;
 
 /* Cycles by calls, or the first so and then by a graph, or all by a graph: after start, or after a cycle's
@@ -534,6 +542,14 @@ static inline void lend(specrt_cuda_policy_desc *out) {
                                      .embedding_stride = 36};
 }
 
+/* States of all positions of a batch's blocks, one after another; the same in every cycle. */
+static inline const float *block_states(void) {
+    static float states[MAX_BATCH * TOPK * D];
+    for (int32_t i = 0; i < MAX_BATCH * TOPK; i++)
+        memcpy(states + i * D, draft_table + (29 * i + 5) % V * D, D * sizeof *states);
+    return states;
+}
+
 /* A policy on both sides; close_policy() closes it. */
 typedef struct shared_policy {
     specrt_policy *policy;
@@ -576,11 +592,15 @@ static inline void open_device(device *d, const shared_policy *p, const setting 
                                          .n_logits = V,
                                          .draft = how->draft,
                                          .draft_temperature = how->draft_temperature,
+                                         .n_block = how->n_block,
                                          .stock = how->chooses  ? 0
                                                   : how->shared ? 1
                                                                 : 2};
     device_open(d, p->device, &wanted);
     d->ahead = how->ahead;
+    d->n_block = how->n_block;
+    if (d->n_block)
+        gpu_put(d->hidden, block_states(), (size_t)(d->n * d->n_block) * D * sizeof(float));
 }
 
 static inline void open_twin(twin *t, const shared_policy *p, const setting *how, int32_t i) {
@@ -589,10 +609,13 @@ static inline void open_twin(twin *t, const shared_policy *p, const setting *how
                                     .n_logits = V,
                                     .draft = how->draft,
                                     .draft_temperature = how->draft_temperature,
+                                    .n_block = how->n_block,
                                     .submit = submit,
                                     .submit_user = how->neglects ? &t->left : NULL};
     specrt_error err = {0};
     params.sampling.session += (uint64_t)i;
+    t->n_block = how->n_block;
+    t->positions = t->n_block ? block_states() + i * t->n_block * D : NULL;
     REQUIRE(!specrt_session_create(p->policy, &params, NULL, &t->session, &err));
 }
 

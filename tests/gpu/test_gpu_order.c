@@ -345,6 +345,7 @@ static void test_null(void) {
                                  specrt_cuda_session_start(NULL, 0, &token, NULL),
                                  specrt_cuda_session_route_ahead(NULL, x, NULL),
                                  specrt_cuda_session_expand(NULL, x, x, NULL),
+                                 specrt_cuda_session_draft_block(NULL, x, 1, NULL),
                                  specrt_cuda_session_finish(NULL, NULL),
                                  specrt_cuda_session_verify(NULL, x, NULL),
                                  specrt_cuda_session_observe(NULL, x, NULL),

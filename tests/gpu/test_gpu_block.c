@@ -1,0 +1,103 @@
+/* test_gpu_block.c : drafts from the states of a block, in one product, beside sessions of the CPU: chains
+ * and trees, greedy and sampled targets, whole blocks and shorter ones, call by call and as a graph. */
+#include "gpu_session.h"
+
+/* The harness's; not on a GPU. */
+extern int harness_launches[2] __attribute__((weak));
+
+static setting setting_of(const char *policy, int32_t topk, int32_t n_block) {
+    return (setting){.policy = policy,
+                     .tree = {6, topk, topk == 1 ? 7 : NODES},
+                     .n_batch = 3,
+                     .n_cycles = 4,
+                     .n_block = n_block,
+                     .graph = true};
+}
+
+static void test_twins(void) {
+    static const char *const policies[] = {"full", "static:40", "window:30@min=8",
+                                           "static:20+retrieve:9@mode=async"};
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
+        for (int32_t n = 1; n <= 6 && test_failures == 0; n += n == 1 ? 3 : 2) {
+            setting how = setting_of(policies[i], n == 4 ? 1 : 3, n);
+            if (n == 6) how.sampling = (specrt_sampling){.temperature = 1, .seed = 4, .session = 9};
+            how.shared = i == 2 && n == 6;
+            run(&how);
+        }
+}
+
+/* Call n draft_block()s of a session whose blocks have 4 positions. */
+static void check_refused(device *d, int32_t n, specrt_status status, const char *said) {
+    CHECK_INT(specrt_cuda_session_draft_block(d->session, d->hidden, n, d->stream), status);
+    CHECK(strstr(specrt_cuda_session_last_error(d->session)->msg, said) != NULL);
+}
+
+static void test_refusals(void) {
+    setting how = setting_of("static:40", 3, 4);
+    shared_policy shared;
+    device d;
+    open_policy(&shared, how.policy, false);
+    open_device(&d, &shared, &how);
+    device_start(&d, 0, N_PROMPT);
+    check_refused(&d, 0, SPECRT_STATUS_BAD_ARG, "n: expected 1 to 4 positions");
+    check_refused(&d, 5, SPECRT_STATUS_BAD_ARG, "n_block), found 5");
+    REQUIRE(!specrt_cuda_session_expand(d.session, d.hidden, NULL, d.stream));
+    check_refused(&d, 4, SPECRT_STATUS_BAD_ORDER,
+                  "expected expand() or finish(): the cycle has begun");
+    device_close(&d);
+    close_policy(&shared);
+}
+
+/* The product, then the ranking with all levels of the tree. */
+static void test_launches(void) {
+    setting how = setting_of("full", 3, 6);
+    shared_policy shared;
+    device d;
+    if (!harness_launches) SKIP("on a GPU");
+    open_policy(&shared, how.policy, false);
+    open_device(&d, &shared, &how);
+    device_start(&d, 0, N_PROMPT);
+    int before = harness_launches[0];
+    REQUIRE(!specrt_cuda_session_draft_block(d.session, d.hidden, 6, d.stream));
+    CHECK_INT(harness_launches[0] - before, 2);
+    gpu_check(cudaStreamSynchronize(d.stream), "draft_block");
+    device_close(&d);
+    close_policy(&shared);
+}
+
+/* What sessions with blocks are not made for. */
+static void test_unsupported(void) {
+    static const struct {
+        const char *policy;
+        int32_t n_block;
+        specrt_draft_kind draft;
+        const char *said;
+    } cases[] = {
+        {"static:40", 7, SPECRT_DRAFT_TOP_K, "n_block: expected 0 to the 6 levels"},
+        {"static:40", -1, SPECRT_DRAFT_TOP_K, "found -1"},
+        {"static:20+successor:6", 2, SPECRT_DRAFT_TOP_K, "with a source that routes, found 2"},
+        {"static:40", 2, SPECRT_DRAFT_SAMPLED, "with sampled drafts, found 2"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        specrt_cuda_session_params params = {.tree = {6, 1, 7},
+                                             .n_logits = V,
+                                             .n_block = cases[i].n_block,
+                                             .draft = cases[i].draft,
+                                             .sampling = {.temperature = 1}};
+        specrt_cuda_session *session = NULL;
+        shared_policy shared;
+        specrt_error err = {0};
+        open_policy(&shared, cases[i].policy, false);
+        CHECK_INT(specrt_cuda_session_create(shared.device, &params, &session, &err),
+                  i < 2 ? SPECRT_STATUS_BAD_ARG : SPECRT_STATUS_UNSUPPORTED);
+        CHECK(!session && strstr(err.msg, cases[i].said) != NULL);
+        close_policy(&shared);
+    }
+}
+
+static const test_case cases[] = {
+    {"twins", "draft what sessions of the CPU draft of a block", test_twins},
+    {"refusals", "of other positions, and behind a pass", test_refusals},
+    {"launches", "are two, however many positions", test_launches},
+    {"unsupported", "routes and sampled drafts", test_unsupported},
+};
+TEST_MAIN(cases)
