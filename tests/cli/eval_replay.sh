@@ -6,8 +6,9 @@ text=$(cd "$CLI_TESTS/../../data/corpus" && pwd)
 accepts vocabtrim-calibrate --tokenizer "$sample/target.gguf" --corpus "$text" --size 4096 \
     -o a.specb
 accepts cograph-build --tokenizer "$sample/target.gguf" --corpus "$text" -o a.specb
-accepts cluster-build --model "$sample/target.gguf" --router centroid --clusters 64 -o a.specb
-accepts hnsw-build --model "$sample/target.gguf" --m 4 --ef-construction 16 --min-recall 0 \
+accepts cluster-build --model "$sample/target.gguf" --router centroid --clusters 64 \
+    --iterations 4 -o a.specb
+accepts hnsw-build --model "$sample/target.gguf" --m 2 --ef-construction 8 --min-recall 0 \
     -o a.specb
 # of POLICY FIELD... : its fields over all domains and of the recorded tree, of the replay at hand
 of() {
@@ -17,7 +18,7 @@ of() {
 record() { # TRACE POLICY FLAGS...
     accepts specrt-eval record --target "$sample/target.gguf" --draft "$sample/draft.safetensors" \
         --bundle a.specb --prompts "$prompts/code.jsonl" --prompts "$prompts/qa.jsonl" --limit 1 \
-        --max-tokens $(most 32 12) --json -f -o "$1" --policy "${@:2}"
+        --max-tokens 16 --json -f -o "$1" --policy "${@:2}"
     printed=$(json ../out accept_length coverage shortlist_rows | xargs)
 }
 turn=0
@@ -114,7 +115,7 @@ for first in "Name a colour." "Name a tree."; do
 done >turns.jsonl
 turns() { # THREADS
     accepts specrt-eval record --target "$sample/target.gguf" --draft "$sample/draft.safetensors" \
-        --prompts turns.jsonl --turns 3 --max-tokens $(most 24 10) --topk 1 --num-steps 3 -f \
+        --prompts turns.jsonl --turns 3 --max-tokens 10 --topk 1 --num-steps 3 -f \
         -o turns.trace --threads $1
 }
 turns 1

@@ -8,7 +8,7 @@ texts=(--prompts "$prompts/qa.jsonl" "$prompts/code.jsonl" "$prompts/math.jsonl"
 costs_with "target 1 3e-3" "target 60 4e-3" | sealed given.costs
 policies=full,window:200,window:64@min=8,microspec
 record=(specrt-eval record "${pair[@]}" "${texts[@]}")
-accepts "${record[@]}" --max-tokens 40 -o tree.trace
+accepts "${record[@]}" --limit 2 --max-tokens 40 --num-draft-tokens 32 -o tree.trace
 accepts "${record[@]}" --max-tokens 40 --topk 1 --num-steps 5 -o chain.trace
 accepts specrt-eval record "${pair[@]}" --prompts "$prompts/qa.jsonl" --limit 2 --max-tokens 12 \
     --topk 1 --num-steps 2 -o small.trace
@@ -26,12 +26,12 @@ has "$all[policy=full].accept_length=2.8846 2.193" \
     "$all[policy=window:64@min=8].mass=0.5136 *" "$window[domain=all].acceptance=0.4942 0.5294 0.6889 0.7097 0.9091 *" \
     "$window.coverage=0.776 0.7236 0.72 0.8819 *"
 accepts $replay,window:200 --trace tree.trace --tree 3/1/4 --tree 4/4/20 --stream --json
-has stream=true "$all[policy=oracle].accept_length=3.9255 2.3947 3.0763" \
-    "$all[policy=window:64@min=8].accept_length=2.7634 2 2.4863" \
-    "$window[domain=all].accept_length=3.2844 2.2108 2.771" \
-    "$window[domain=all].shortlist_rows=200.5413 *" \
-    "$window[domain=all].coverage_since.64-128=0.9718 *" \
-    "$window[domain=all].accept_length_since.0-32=2.5 1.75 2.1277"
+has stream=true "$all[policy=oracle].accept_length=3.087 2.16 2.9857" \
+    "$all[policy=window:64@min=8].accept_length=2.2527 1.8462 2.2581" \
+    "$window[domain=all].accept_length=2.6447 1.9636 2.5926" \
+    "$window[domain=all].shortlist_rows=200.4211 *" \
+    "$window[domain=all].coverage_since.64-128=0.9143 *" \
+    "$window[domain=all].accept_length_since.0-32=2.2222 1.7544 2.2889"
 accepts $replay --trace small.trace --json
 has cut=false estimate_error=0.06 stream=false
 list=window:64@min=8
@@ -77,7 +77,7 @@ table() { # FLAGS... : without times; of the tables of times names, tokens, rows
                 print (left == 5 && NF > 16 ? $6 " " $17 " " $18 " " $19 : ""); next }
             !/^(Draft with|Decode plainly|Its accept|As fast|Beside drafts)| rows a pass .* keeps /'
 }
-table --topk 3 --policy $policies --lists
+table --topk 3 --num-draft-tokens 8 --policy $policies --lists
 table --topk 1 --policy $retrieve --stream
 accepts "${compare[@]}" --topk 1 --policy window:200 --json
 has engine=specrt rounds=1 num_steps=3 max_tokens=12 n_unanswered=0 n_empty=0 splits= \
@@ -122,7 +122,7 @@ accepts specrt-eval generate --target "$sample/target.gguf" "${texts[@]}" --limi
 has "[].domain=qa code math" "[].n_tokens=24 24 24" "[].n_loop=0 0 0" \
     "[0].prompt=What does the word \"ambiguous\" mean[?]" "[0].output=\*\*-commercial\*\* (adj*" \
     "[1].ids=728 16289 198 2607 512 277 331 311 288 2878 7 15 11 220 17 443 220 796 * 2878"
-accepts specrt-eval plan "${pair[@]}" "${texts[@]}" --measure 0.1 --max-tokens 16 --topk 1 \
-    --policy full,window:200
+accepts specrt-eval plan "${pair[@]}" "${texts[@]}" --measure 0.1 --threads 1 --max-tokens 16 \
+    --topk 1 --policy full,window:200
 [ "$(awk '/^(full|window)/ { print $1, $(NF - 1), $NF }' ../out | sort | xargs)" = \
     "full 100.0 100.0 window:200 65.9 50.0" ] || fail "$(cat ../out)"
