@@ -7,7 +7,7 @@
 
 static const char SMALL[] = "data/sample/draft-small.gguf"; /* an independent drafter */
 static int LENGTH = 20;
-enum { N_PROMPTS = 3, MOST_PROMPTS = 8, PROMPT = 12, CONTEXT = 256, MOST = 64 };
+enum { N_PROMPTS = 2, MOST_PROMPTS = 8, PROMPT = 12, CONTEXT = 256, MOST = 64 };
 
 /* ThreadSanitizer looks at threads, which few cases are about. */
 #ifdef __SANITIZE_THREAD__
@@ -143,7 +143,7 @@ static void run_all(run *r) {
     open_target();
     if (!r->policy) r->policy = "full";
     if (r->order) r->n_prompts = (int)strlen(r->order);
-    if (!r->n_prompts) r->n_prompts = test_brief() ? 2 : N_PROMPTS;
+    if (!r->n_prompts) r->n_prompts = N_PROMPTS;
     const char *draft = r->draft ? r->draft : "data/sample/draft.safetensors";
     REQUIRE(engine_drafter_open(draft, target, &drafter, &err) == 0);
     engine_drafter_head(drafter, &desc);
@@ -205,7 +205,11 @@ static void note_refused(void *user, const specrt_draft *draft, const specrt_ver
  * a batch; in the second all positions of all sequences are one. */
 static void run_places(const specrt_session_params *session, const char *policy,
                        const char *draft) {
-    run one = {.session = *session, .policy = policy, .draft = draft, .params = learning(1, 0)},
+    run one = {.session = *session,
+               .policy = policy,
+               .draft = draft,
+               .n_prompts = 3,
+               .params = learning(1, 0)},
         all;
     one.params.gate.beta = 0;
     one.params.gate.epsilon = 0;
@@ -286,7 +290,7 @@ static void test_repeats(void) {
 
 /* The same prompt over and over is learnt: fewer cycles than the frozen drafter takes. */
 static void test_learns(void) {
-    run frozen = {.session = chain, .frozen = true, .order = "000"};
+    run frozen = {.session = chain, .frozen = true, .n_prompts = 1};
     run lora = {.session = chain, .order = "000"}, osd = lora;
     if (test_brief()) SKIP("learning takes its time");
     int length = LENGTH;
@@ -301,10 +305,10 @@ static void test_learns(void) {
     run_all(&osd);
     check_lossless(&lora);
     check_lossless(&osd);
-    CHECK(lora.n_cycles < frozen.n_cycles);
-    CHECK(osd.n_cycles < frozen.n_cycles);
+    CHECK(lora.n_cycles < lora.n_prompts * frozen.n_cycles);
+    CHECK(osd.n_cycles < osd.n_prompts * frozen.n_cycles);
     CHECK(lora.stats.n_steps > 3);
-    CHECK_INT(osd.stats.n_steps, N_PROMPTS - 1);
+    CHECK_INT(osd.stats.n_steps, osd.n_prompts - 1);
     CHECK(osd.bytes.parameters > 10 * lora.bytes.parameters);
     LENGTH = length;
     free(lora.masters), free(osd.masters);
@@ -312,7 +316,7 @@ static void test_learns(void) {
 
 /* An independent drafter learns, too: the same bytes on every run and under a guard, and no token is lost. */
 static void test_independent(void) {
-    run frozen = {.session = chain, .frozen = true, .order = "000", .draft = SMALL};
+    run frozen = {.session = chain, .frozen = true, .n_prompts = 1, .draft = SMALL};
     run lora = {.session = chain, .order = "000", .draft = SMALL}, again;
     if (test_brief()) SKIP("learning takes its time");
     int length = LENGTH;
@@ -321,7 +325,7 @@ static void test_independent(void) {
     run_all(&frozen);
     run_all(&lora);
     check_lossless(&lora);
-    CHECK(lora.n_cycles < frozen.n_cycles);
+    CHECK(lora.n_cycles < lora.n_prompts * frozen.n_cycles);
     CHECK(lora.stats.n_steps > 3);
     again = lora;
     again.masters = NULL;
@@ -484,8 +488,8 @@ static void test_guard_ruin(void) {
 
 /* What is good is drafted with, from the third time on: learnt in the first, on trial in the second. */
 static void test_guard_learns(void) {
-    run frozen = {.session = chain, .frozen = true, .order = "000000"};
-    run lora = {.session = chain, .order = "000000"}, again;
+    run frozen = {.session = chain, .frozen = true, .n_prompts = 1};
+    run lora = {.session = chain, .order = "0000"}, again;
     if (test_brief()) SKIP("learning takes its time");
     int length = LENGTH;
     LENGTH = 28;
@@ -494,8 +498,8 @@ static void test_guard_learns(void) {
     run_all(&frozen);
     run_all(&lora);
     check_lossless(&lora);
-    CHECK(lora.cycles[0] == frozen.cycles[0] && lora.cycles[1] == frozen.cycles[1]);
-    CHECK(lora.cycles[5] < frozen.cycles[5]);
+    CHECK(lora.cycles[0] == frozen.cycles[0] && lora.cycles[1] == frozen.cycles[0]);
+    CHECK(lora.cycles[3] < frozen.cycles[0]);
     CHECK(lora.stats.n_taken >= 1);
     CHECK_INT(lora.stats.n_returns, 0);
     again = lora;
