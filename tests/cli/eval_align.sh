@@ -5,7 +5,7 @@ draft=$CLI_TESTS/../../data/sample/draft.safetensors
 prompts=$CLI_TESTS/../../data/prompts
 compare() {
     specrt-eval compare --target "$target" --draft "$draft" --topk 1 --num-steps 3 --stream \
-        --max-tokens "$(most 16 8)" --prompts "$prompts/qa.jsonl" --limit "$(most 4 2)" \
+        --max-tokens "$(most 16 8)" --prompts "$prompts/qa.jsonl" --limit 2 \
         --policy window:64@min=16 "$@"
 }
 window=window:64@min=16
