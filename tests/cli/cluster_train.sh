@@ -59,10 +59,10 @@ accepts specrt-eval decode --target "$target" --draft "$sample/draft.safetensors
 # What is learnt beyond how often clusters are meant: recall held out is
 # above that of shuffled labels. Not briefly: a sanitizer has seen both kinds of training.
 if ! is_brief; then
-    record b.trace --policy microspec --prompts "$CLI_TESTS"/../../data/prompts/*.jsonl --limit 5 \
+    record b.trace --policy microspec --prompts "$CLI_TESTS"/../../data/prompts/*.jsonl --limit 4 \
         --max-tokens 40
     recall() { # FLAGS... : of what is held out
-        cluster-build --model "$target" --clusters 64 --balanced --iterations 6 --trace b.trace \
+        cluster-build --model "$target" --clusters 64 --balanced --iterations 2 --trace b.trace \
             --schedule flat --mean-rows 1024 --holdout 0.25 --json "$@" >../json ||
             fail "not trained: $*"
         json ../json router.recall
