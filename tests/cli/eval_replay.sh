@@ -8,8 +8,8 @@ accepts vocabtrim-calibrate --tokenizer "$sample/target.gguf" --corpus "$text" -
 accepts cograph-build --tokenizer "$sample/target.gguf" --corpus "$text" -o a.specb
 accepts cluster-build --model "$sample/target.gguf" --router centroid --clusters 64 \
     --iterations 4 -o a.specb
-accepts hnsw-build --model "$sample/target.gguf" --m 2 --ef-construction 8 --metric ip --min-recall 0 \
-    -o a.specb
+accepts hnsw-build --model "$sample/target.gguf" --m 2 --ef-construction 8 --metric ip \
+    --min-recall 0 -o a.specb
 # of POLICY FIELD... : its fields over all domains and of the recorded tree, of the replay at hand
 of() {
     local field row="rows[policy=$1][domain=all]"; shift
