@@ -13,6 +13,7 @@ WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(WERROR)
 OPT      ?= -O2 -g1
 PKGS     := libzstd zlib json-c libpcre2-8 libutf8proc
 APT      := gcc g++ make pkg-config libzstd-dev zlib1g-dev libjson-c-dev libpcre2-dev libutf8proc-dev libopenblas-dev zstd
+BREW     := brew install make pkgconf zstd json-c pcre2 utf8proc openblas; export PKG_CONFIG_PATH="$$(brew --prefix openblas)/lib/pkgconfig"
 
 # What a user names reaches recipes as it was typed, by the environment: in a recipe's text, make and the shell run
 # commands that are in a name. Folders that rules are about have plain names.
@@ -25,7 +26,7 @@ $(foreach v,BUILD CUDA_HOME,$(if $(filter command environment,$(origin $v)),\
 
 ifneq ($(filter-out help test-cuda models llama-fetch llama-patched,$(or $(MAKECMDGOALS),all)),) # these need none
 ifneq ($(shell pkg-config --exists $(PKGS) openblas 2>/dev/null && echo ok),ok)
-$(error missing libraries; run: apt-get install -y $(APT))
+$(error missing libraries; run: $(if $(filter Darwin,$(shell uname -s)),$(BREW),apt-get install -y $(APT)))
 endif
 endif
 

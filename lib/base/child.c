@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/io.h"
+#include "base/system.h"
 #include "specrt_tools.h"
 
 /* Read by the handler of a signal, which may run in any thread. 0: a free slot. */
@@ -108,7 +109,7 @@ static specrt_status failed(const char *program, int error, specrt_error *err) {
 specrt_status sl_child_start(const char *const *words, const int *fds, int n, pid_t *child,
                              specrt_error *err) {
     int failure[2], error;
-    if (pipe2(failure, O_CLOEXEC) != 0) return failed(words[0], errno, err);
+    if (sl_pipe(failure) != 0) return failed(words[0], errno, err);
     *child = start(words, fds, n, failure);
     error = *child < 0 ? errno : 0;
     close(failure[1]);

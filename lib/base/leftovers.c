@@ -6,14 +6,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
+#include "base/system.h"
 
 enum { N_RANDOM = 6, N_SUFFIX = sizeof TEMP_SUFFIX - 1, N_TRIES = 64 };
 
@@ -54,18 +53,6 @@ int sl_leftovers_create_folder(char *temp) {
     return create(temp, make_folder);
 }
 
-/* File systems of one machine, where every writer's lock is seen. */
-static bool locks_reach_all(int folder) {
-    static const uint32_t local[] = {0xEF53,     0x58465342, 0x9123683E, 0x01021994, 0x858458F6,
-                                     0x794C7630, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E};
-    /* ext, XFS, Btrfs, tmpfs, ramfs, overlayfs, F2FS, ZFS, bcachefs */
-    struct statfs fs;
-    if (fstatfs(folder, &fs) != 0) return false;
-    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
-        if ((uint32_t)fs.f_type == local[i]) return true;
-    return false;
-}
-
 static bool is_temp_of(const char *name, const char *base, size_t n_base) {
     if (strlen(name) != n_base + N_SUFFIX || memcmp(name, base, n_base) != 0 ||
         memcmp(name + n_base, TEMP_SUFFIX, N_SUFFIX - N_RANDOM) != 0)
@@ -99,7 +86,7 @@ static void remove_unless_locked(int folder, const char *name) {
 
 void sl_leftovers_remove(int fd, const char *path) {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-    DIR *folder = fd >= 0 && locks_reach_all(fd) ? fdopendir(fd) : NULL;
+    DIR *folder = fd >= 0 && sl_is_local(fd) ? fdopendir(fd) : NULL;
     if (!folder) {
         if (fd >= 0) close(fd);
         return;

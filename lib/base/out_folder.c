@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/leftovers.h"
+#include "base/system.h"
 
 static specrt_status failed(const char *path, const char *what, specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_IO, "%s: %s: %s", path, what, strerror(errno));
@@ -190,8 +191,7 @@ static specrt_status move_files(out_folder *f, specrt_error *err) {
 static specrt_status give_name(out_folder *f, specrt_error *err) {
     if (!f->exists && rename(f->temp, f->path) != 0) return failed(f->path, "cannot replace", err);
     if (!f->exists) return SPECRT_STATUS_OK;
-    if (f->beside && renameat2(AT_FDCWD, f->temp, AT_FDCWD, f->path, RENAME_EXCHANGE) == 0)
-        return SPECRT_STATUS_OK;
+    if (f->beside && sl_exchange(f->temp, f->path)) return SPECRT_STATUS_OK;
     return move_files(f, err);
 }
 

@@ -11,6 +11,7 @@
 #include <zlib.h>
 #include <zstd.h>
 #include "base/error.h"
+#include "base/system.h"
 
 enum { READ_AHEAD = 1 << 18 };
 
@@ -101,7 +102,7 @@ static specrt_status open_fd(corpus_stream *s, const char *path, specrt_error *e
                                 strerror(errno));
     s->sized = S_ISREG(st.st_mode) && !standard;
     s->n_raw = s->sized ? (uint64_t)st.st_size : 0;
-    if (s->sized) posix_fadvise(s->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    if (s->sized) sl_read_ahead(s->fd);
     return SPECRT_STATUS_OK;
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/system.h"
 
 enum {
     AHEAD = 1 << 18,
@@ -214,7 +215,7 @@ static specrt_status give_up(corpus_value_scanner *v, const corpus_window *w, co
     v->mode = VALUES_RESYNC;
     v->open = false;
     size_t from = v->value_at > w->base ? value : 0;
-    const char *newline = (const char *)memrchr(w->bytes + from, '\n', at - from);
+    const char *newline = (const char *)sl_find_last(w->bytes + from, '\n', at - from);
     v->line_blank = newline != NULL; /* at the start of a line */
     if (newline) v->at = w->base + (uint64_t)(newline - w->bytes) + 1;
     return status;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <utf8proc.h>
 #include "base/error.h"
+#include "base/system.h"
 #include "base/utf8.h"
 
 /* ---- classes of code points, from utf8proc's categories ---- */
@@ -440,7 +441,7 @@ static void mark_pairs(const tokenizer *tok, tok_raw_set *set) {
 
 static void sort_set(tokenizer *tok, tok_raw_set *set) {
     if (all_hidden(set)) set->n = 0;
-    if (set->n) qsort_r(set->items, set->n, sizeof *set->items, compare_raw, tok);
+    if (set->n) sl_sort(set->items, set->n, sizeof *set->items, compare_raw, tok);
     size_t i = 0;
     for (int b = 0; b < 256; b++) {
         set->begin[b] = (int32_t)i;

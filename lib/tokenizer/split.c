@@ -557,6 +557,8 @@ static inline size_t split_kind(const view *v, tok_split_kind kind, tok_split_ki
         if (blocks != TOK_SPLIT_NONE && v->text[from] < 0x80)
             count += split_blocks(blocks, v->text, v->n, &from, ends + count, max - count);
         if (count == max) break;
+#else
+        (void)blocks;
 #endif
         ends[count++] = from = next_piece(v, kind, from);
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "base/error.h"
+#include "base/system.h"
 #include "tokenizer/split.h"
 
 /* ---- the cache of pieces ---- */
@@ -20,7 +21,7 @@ static void *map_zeroed(size_t bytes) {
 bool sl_tok_cache_init(tok_cache *cache) {
     *cache = (tok_cache){.sets = map_zeroed(SETS_BYTES),
                          .arena = map_zeroed(TOK_CACHE_ARENA_WORDS * sizeof(uint32_t))};
-    if (cache->sets) madvise(cache->sets, SETS_BYTES, MADV_HUGEPAGE);
+    if (cache->sets) sl_large_pages(cache->sets, SETS_BYTES);
     if (cache->sets && cache->arena) return true;
     sl_tok_cache_free(cache);
     return false;

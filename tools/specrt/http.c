@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 #include "base/child.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/system.h"
 #include "base/text.h"
 #include "specrt_tools.h"
 
@@ -48,14 +48,6 @@ static void write_options(FILE *to, const http_request *r) {
     if (r->body) fprintf(to, "data-binary = \"@/dev/fd/3\"\n");
 }
 
-/* A file without a name. NULL: no memory. */
-static FILE *open_unnamed(void) {
-    int fd = memfd_create("specrt-http", MFD_CLOEXEC);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "w+");
-    if (fd >= 0 && !file) close(fd);
-    return file;
-}
-
 /* All that a pipe brings, but one byte more than the limit at most. */
 static void read_pipe(int fd, size_t most, reply *out) {
     FILE *from = fdopen(fd, "r");
@@ -77,7 +69,7 @@ static void read_pipe(int fd, size_t most, reply *out) {
 
 /* Cuts the line of the status off. */
 static void take_status(reply *out) {
-    char *last = (char *)memrchr(out->text, '\n', out->n), *end;
+    char *last = (char *)sl_find_last(out->text, '\n', out->n), *end;
     if (!last) return;
     out->status = (int)strtol(last + 1, &end, 10);
     out->location = end + (*end == ' ');
@@ -91,7 +83,7 @@ static specrt_status run_curl(const http_request *r, FILE *options, FILE *body, 
     enum { STATUS_LINE = 4096 };
     int pipe_fds[2];
     pid_t child;
-    if (pipe2(pipe_fds, O_CLOEXEC) != 0) return sl_error_no_memory(err, r->url);
+    if (sl_pipe(pipe_fds) != 0) return sl_error_no_memory(err, r->url);
     int fds[] = {fileno(options), pipe_fds[1], -1, fileno(body)};
     specrt_status status = sl_child_start(words, fds, 4, &child, err);
     close(pipe_fds[1]);
@@ -111,7 +103,7 @@ static specrt_status run_curl(const http_request *r, FILE *options, FILE *body, 
 }
 
 static specrt_status send_request(const http_request *r, reply *out, specrt_error *err) {
-    FILE *options = open_unnamed(), *body = open_unnamed();
+    FILE *options = sl_unnamed_file(), *body = sl_unnamed_file();
     bool ok = options && body;
     if (ok) {
         write_options(options, r);

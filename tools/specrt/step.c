@@ -17,6 +17,7 @@
 #include "base/child.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/system.h"
 #include "base/text.h"
 #include "estimate.h"
 #include "tool.h"
@@ -52,7 +53,8 @@ static void add_text(specrt_sha256 *sha, const char *text) {
 }
 
 static void add_stamp(specrt_sha256 *sha, const struct stat *s) {
-    int64_t stamp[3] = {s->st_size, s->st_mtim.tv_sec, s->st_mtim.tv_nsec};
+    struct timespec modified = sl_modified(s);
+    int64_t stamp[3] = {s->st_size, modified.tv_sec, modified.tv_nsec};
     specrt_sha256_update(sha, stamp, sizeof stamp);
 }
 
@@ -173,8 +175,7 @@ static int run(step *s, char **text) {
     *text = NULL;
     if (!tool_path(name, path)) return s->optional ? CLI_INVALID : CLI_USAGE;
     const bool keeps = s->prints != STEP_SHOWN;
-    if (keeps && pipe2(ends, O_CLOEXEC) != 0)
-        return sl_error_no_memory(&err, name), sl_cli_fail(&err);
+    if (keeps && sl_pipe(ends) != 0) return sl_error_no_memory(&err, name), sl_cli_fail(&err);
     if (keeps) fds[1] = ends[1];
     s->words[0] = path;
     specrt_status status = sl_child_start(s->words, fds, 2, &child, &err);
@@ -218,7 +219,7 @@ char *step_line(const step *s) {
 
 /* A tool as the user named this program, so that the line works where it is pasted. */
 static void name_tool(const step *s, char path[TOOL_PATH_BYTES]) {
-    const char *self = program_invocation_name, *slash = strrchr(self, '/');
+    const char *self = sl_program_name(), *slash = strrchr(self, '/');
     snprintf(path, TOOL_PATH_BYTES, "%.*s%s", slash ? (int)(slash + 1 - self) : 0, self,
              s->words[0]);
 }
