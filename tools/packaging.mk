@@ -34,6 +34,9 @@ wheel: $(WHEEL)/libspecrt.so $(WHEEL_TOOLS:%=$(WHEEL)/bin/%) ## the Python packa
 	@tools/man.sh $(WHEEL)/bin $(VERSION) $(WHEEL)/share/man/man1
 	@python3 python/wheel.py --library $< --tools $(WHEEL)/bin --share $(WHEEL)/share --version $(VERSION) -o $(WHEEL)
 
+wheels: $(SINGLE) ## the Python package without tools, for Windows, macOS and other Linux, by zig, in build/wheels [NAMES="win_amd64"]
+	@tools/wheels.sh $(BUILD) $(VERSION) $$NAMES
+
 # The functions and structs of libspecrt.so, as abidw wrote them down; additions are no change.
 ABI := tests/abi/libspecrt.abi
 ABI_HEADERS := $(patsubst %,--header-file src/%,specrt.h specrt_block.h specrt_tools.h specrt_adapt.h)

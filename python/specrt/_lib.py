@@ -5,6 +5,7 @@ import ctypes as C
 import functools
 import inspect
 import os
+import sys
 import threading
 from numbers import Integral, Real
 from types import TracebackType
@@ -247,7 +248,8 @@ class Library:
 
 def _find() -> str:
     here = os.path.dirname(os.path.abspath(__file__))
-    file = "libspecrt.so." + INTERFACE
+    file = {"win32": "libspecrt.dll", "darwin": f"libspecrt.{INTERFACE}.dylib"}.get(
+        sys.platform, f"libspecrt.so.{INTERFACE}")
     if os.environ.get("SPECRT_LIBRARY"):
         return os.environ["SPECRT_LIBRARY"]
     for path in os.path.join(here, file), os.path.join(here, "..", "..", "build", file):

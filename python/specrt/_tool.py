@@ -21,7 +21,8 @@ def path(tool: str = "specrt-bundle") -> str:
             return os.path.join(folder, tool)
     found = shutil.which(tool)
     if not found:
-        raise SpecrtError(f"{tool}: not found; `make tools` builds it, SPECRT_TOOLS names its folder")
+        raise SpecrtError(f"{tool}: not found; `make tools` builds it, SPECRT_TOOLS names its folder; wheels of "
+                          "`make wheels` have no tools")
     return found
 
 
