@@ -18,8 +18,6 @@ target_of() {
     macosx_11_0_x86_64) echo x86_64-macos.11.0 ;;
     manylinux_2_17_x86_64) echo x86_64-linux-gnu.2.17 ;;
     manylinux_2_17_aarch64) echo aarch64-linux-gnu.2.17 ;;
-    musllinux_1_2_x86_64) echo x86_64-linux-musl ;;
-    musllinux_1_2_aarch64) echo aarch64-linux-musl ;;
     *) return 1 ;;
     esac
 }
