@@ -57,7 +57,7 @@ def main():
         binary = binary.at(0)
         version = binary.build_version.minos if binary.has_build_version else binary.version_min.version
         same("oldest macOS", [11, 0], list(version)[:2])
-        same("signed", True, binary.has_code_signature)
+        same("signed, as Apple's processors ask", True, binary.has_code_signature or processor != "ARM64")
     same("processor", processor, machine(binary))
     with open(listed, encoding="utf-8") as file:
         names = file.read().split()[1:]
