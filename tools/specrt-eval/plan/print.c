@@ -1,5 +1,4 @@
 /* print.c : a plan in words, as a table and as JSON. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,13 +57,12 @@ static void put_head(FILE *f, const plan *p, const plan_way *drafted) {
  * params.stock is 0 reads the head instead. */
 static void put_batch(FILE *f, const plan *p, const plan_way *chosen) {
     const specrt_policy_info *info = specrt_policy_get_info(p->policies[chosen->policy].policy);
-    int64_t n_rows = p->models.info->head.n_rows;
-    if (!info->learns || info->n_packed >= n_rows) return;
+    double all = plan_all_rows(p);
+    if (!info || !info->learns || info->n_packed >= all) return;
     fprintf(f,
-            "On a GPU, a batch of %" PRId64
-            " or more sequences reads rows of windows in the head; in "
-            "a smaller batch each sequence copies up to %d rows.\n",
-            (n_rows + info->n_packed - 1) / info->n_packed, (int)info->n_packed);
+            "On a GPU, a batch of %.0f or more sequences reads rows of windows in the head; "
+            "in a smaller batch each sequence copies up to %d rows.\n",
+            ceil(all / info->n_packed), (int)info->n_packed);
 }
 
 void plan_advice(const plan *p, FILE *f) {
