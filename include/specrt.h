@@ -2502,9 +2502,9 @@ typedef struct specrt_cuda_session_params {
      * from V / W sequences on, with W of V rows each, so 50 for 3,072 of 151,936. Results are the same. CPU
      * twin: specrt_session_params.stock */
     int32_t stock;
-    int32_t
-        n_block; /* most positions of draft_block(), at most tree.num_steps; 0: none. Not with sampled
-                      * drafts, nor with a policy that routes (by_level) */
+    /* Most positions of draft_block(), at most tree.num_steps; 0: none. Not with sampled drafts, nor with a
+     * policy that routes (by_level) */
+    int32_t n_block;
 } specrt_cuda_session_params;
 
 typedef struct specrt_cuda_session specrt_cuda_session; /* a batch of sequences */
