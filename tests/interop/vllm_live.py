@@ -65,9 +65,9 @@ class Pair:
 
     def every_token(self):
         """A list of all rows."""
-        path = work / self.name / "all.pt"
+        path = work / self.name / "all.json"  # .pt: could be offsets
         n_vocab = json.loads((self.folder / "config.json").read_text())["vocab_size"]
-        specrt.write_map(range(n_vocab), path, "sglang-pt", force=True)
+        specrt.write_map(range(n_vocab), path, "vllm-json", force=True)
         return path
 
     def speculative(self, method):
@@ -283,7 +283,7 @@ def write_tiny():
     tiny.drafter(model).save_pretrained(work / "tiny/draft_model")
     tiny.write_eagle(model, work / "tiny/eagle")
     specrt.write_map(tiny.IDS, work / "tiny/list.pt", "sglang-pt")
-    specrt.write_map(range(tiny.N_VOCAB), work / "tiny/all.json", "vllm-json")  # .pt: could be offsets
+    specrt.write_map(range(tiny.N_VOCAB), work / "tiny/all.json", "vllm-json")
     return model
 
 
