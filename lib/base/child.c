@@ -7,9 +7,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#ifdef __linux__
-#include <sys/prctl.h>
-#endif
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,10 +30,8 @@ static void change_slot(pid_t was, pid_t now) {
 }
 
 bool sl_child_beside(const char *name, char *path, size_t n) {
-    ssize_t length = readlink("/proc/self/exe", path, n);
-    if (length <= 0 || (size_t)length == n) return false;
-    path[length] = '\0';
-    size_t folder = (size_t)(strrchr(path, '/') + 1 - path); /* the link is absolute */
+    if (!sl_program_path(path, n)) return false;
+    size_t folder = (size_t)(strrchr(path, '/') + 1 - path);
     int written = snprintf(path + folder, n - folder, "%s", name);
     return (size_t)written < n - folder && access(path, X_OK) == 0;
 }
@@ -69,9 +64,7 @@ static void reset_signals(const sigset_t *mask) {
 static void become(const char *const *words, const int *fds, int n, const sigset_t *mask,
                    pid_t parent, int failure) {
     failure = fcntl(failure, F_DUPFD_CLOEXEC, CHILD_FDS);
-#ifdef PR_SET_PDEATHSIG
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-#endif
+    sl_end_with_parent();
     if (getppid() != parent) _exit(130); /* the parent ended before that call */
     if (take_fds(fds, n)) {
         reset_signals(mask);

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #ifdef __linux__
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/vfs.h>
 
 int sl_pipe(int ends[2]) {
@@ -46,6 +48,17 @@ const char *sl_program_name(void) {
     return program_invocation_name;
 }
 
+bool sl_program_path(char *path, size_t n) {
+    ssize_t length = readlink("/proc/self/exe", path, n);
+    if (length <= 0 || (size_t)length == n) return false;
+    path[length] = '\0';
+    return true;
+}
+
+void sl_end_with_parent(void) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+}
+
 void *sl_find_last(const void *bytes, int byte, size_t n) {
     return (void *)memrchr(bytes, byte, n);
 }
@@ -64,6 +77,7 @@ void sl_large_pages(void *memory, size_t bytes) {
 }
 
 #else /* macOS */
+#include <mach-o/dyld.h>
 #include <sys/mount.h>
 
 int sl_pipe(int ends[2]) {
@@ -95,6 +109,13 @@ struct timespec sl_modified(const struct stat *file) {
 const char *sl_program_name(void) {
     return getprogname();
 }
+
+bool sl_program_path(char *path, size_t n) {
+    uint32_t most = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+    return _NSGetExecutablePath(path, &most) == 0 && strchr(path, '/');
+}
+
+void sl_end_with_parent(void) {}
 
 void *sl_find_last(const void *bytes, int byte, size_t n) {
     const unsigned char *p = bytes;

@@ -30,6 +30,13 @@ struct timespec sl_modified(const struct stat *file);
 /* sl_program_name() : This program as it was started, on macOS without its folder. */
 const char *sl_program_name(void);
 
+/* sl_program_path() : The file of this program, with its folder, in path [n]. @return false: it is not known, or
+ * longer. */
+bool sl_program_path(char *path, size_t n);
+
+/* sl_end_with_parent() : In a child: SIGTERM comes when the parent ends. macOS sends none. */
+void sl_end_with_parent(void);
+
 /* sl_find_last() : The last of n bytes that is `byte`, or NULL. */
 void *sl_find_last(const void *bytes, int byte, size_t n);
 
