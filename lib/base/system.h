@@ -30,8 +30,8 @@ struct timespec sl_modified(const struct stat *file);
 /* sl_program_name() : This program as it was started, on macOS without its folder. */
 const char *sl_program_name(void);
 
-/* sl_program_path() : The file of this program, with its folder, in path [n]. @return false: it is not known, or
- * longer. */
+/* sl_program_path() : The file of this program, with its folder, in path [n]. @return false: it is not known,
+ * or longer. */
 bool sl_program_path(char *path, size_t n);
 
 /* sl_end_with_parent() : In a child: SIGTERM comes when the parent ends. macOS sends none. */
