@@ -159,17 +159,16 @@ static specrt_status refine(const model *m, checkpoint_id *out, specrt_error *er
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status identify_gemma4(const model *m, checkpoint_id *out) {
+static void note_gemma4(const model *m, checkpoint_id *out) {
     ordered_head head;
     sl_ordered_head_read(m, &head);
     out->is_gemma4 = true;
     out->is_ordered = sl_ordered_head_is(&head);
-    return SPECRT_STATUS_OK;
 }
 
 static specrt_status identify_st(const model *m, checkpoint_id *out, specrt_error *err) {
     TRY(read_names(m, out, err));
-    if (out->words == GEMMA4) return identify_gemma4(m, out);
+    if (out->words == GEMMA4) return note_gemma4(m, out), SPECRT_STATUS_OK;
     if (!out->words || out->kind == CHECKPOINT_MODEL) return refine(m, out, err);
     if (out->kind == CHECKPOINT_MTP && out->tail.n_layers == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,

@@ -236,7 +236,8 @@ def scores(forward: Any) -> Any:
         if columns.narrow:
             return logits
         wide = logits.new_full((*logits.shape[:-1], self.org_vocab_size), float("-inf"))
-        return wide.scatter_(-1, columns.table.expand_as(logits), logits)  # empty places of windows repeat a listed token
+        # Empty places of windows repeat a listed token, whose logit may round otherwise there: the larger one counts.
+        return wide.scatter_reduce_(-1, columns.table.expand_as(logits), logits, "amax")
     return listed
 
 
