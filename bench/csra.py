@@ -7,13 +7,14 @@ usage: bench/csra.py [TOKENS [LIMIT [MAX_TOKENS]]]
 TOKENS (7e5) of data/corpus train each head; LIMIT (8) prompts of each file of data/prompts are
 answered with at most MAX_TOKENS (48) at temperatures 0 and 1. Needs what data/README.md lists for
 retraining the pair, in the Python that runs this script, and build/bin/specrt-eval. Works in
-build/csra; heads that are there already are only compared. Training takes one thread, so that the
-same versions give the same weights anywhere."""
+build/csra; heads that are there already are only compared. Both heads train at once, with one thread
+each, so that the same versions give the same weights anywhere."""
 import gzip
 import json
 import pathlib
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from align import intervals
 
@@ -61,7 +62,7 @@ def script(name, *arguments):
 
 
 def train(weight, tokens):
-    """-> the folder of the head."""
+    """-> the folder of the head, with the loss times that weight."""
     work = WORK / weight
     if not (work / "head").exists():
         work.mkdir(exist_ok=True)
@@ -96,8 +97,10 @@ def main():
           f"of at most {max_tokens} tokens\n")
     print(f"{'CSRA':5} {'temperature':>11} {'accept length':>13} {'95%':>11}  accepted at position "
           f"1 to {LEVELS}")
+    with ThreadPoolExecutor() as both:
+        heads = list(both.map(train, WEIGHTS, [tokens] * len(WEIGHTS)))
     for temperature in ("0", "1"):
-        runs = [figures(train(weight, tokens), temperature, limit, max_tokens) for weight in WEIGHTS]
+        runs = [figures(head, temperature, limit, max_tokens) for head in heads]
         for weight, (row, _) in zip(WEIGHTS, runs):
             low, high = row["ci95"]["accept_length"]
             print(f"{weight:5} {temperature:>11} {row['accept_length']:13.3f} {low:5.2f}-{high:<5.2f} ",
