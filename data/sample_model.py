@@ -46,8 +46,11 @@ def rms(x, weight):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS) * weight
 
 
+PRODUCTS = torch.bfloat16  # what matrices are multiplied in
+
+
 def linear(x, weight):
-    return F.linear(x.bfloat16(), weight.bfloat16())
+    return F.linear(x.to(PRODUCTS), weight.to(PRODUCTS))
 
 
 def rope(x, adjacent, base, first=0):

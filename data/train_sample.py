@@ -2,7 +2,7 @@
 """Trains the sample pair of data/sample: a target, an EAGLE-2 head and a small independent drafter.
 
 usage: data/train_sample.py tokens|target|small|draft|mtp|check [--text DIR] [--work DIR] [--tokens N]
-                            [--threads N] [--init FILE --rate X] [--steps N] [--csra W]
+                            [--threads N] [--init FILE --rate X] [--steps N] [--csra W] [--f32]
 
 Stages in that order; then data/export_sample.py. Reads the text of collect_text.py (build/text),
 works in build/sample. Debian's python3-torch (1.13) is enough; `tokens` needs PyPI's tokenizers.
@@ -12,7 +12,8 @@ and with W above 0 adds W times CORAL's cross-step representation alignment (doc
 target is WORK/target.pt, or data/sample's own where that is missing. `mtp` trains an MTP module for
 data/sample's own target, from its EAGLE-2 head, over four drafted steps. `check` prints, on held-out text
 by domain, the target's loss and how often its greedy token is the head's first guess or among its
-ten best. The same text, seed and versions give the same weights."""
+ten best. --f32 multiplies in f32 instead of bfloat16: much faster on a processor without bfloat16, where
+PyTorch's gradients take 60 times as long. The same text, seed and versions give the same weights."""
 import argparse
 import glob
 import os
@@ -368,12 +369,15 @@ def main():
     p.add_argument("--rate", type=float, default=1.0)
     p.add_argument("--steps", type=int, default=2)
     p.add_argument("--csra", type=float, default=0.0)
+    p.add_argument("--f32", action="store_true")
     p.add_argument("--threads", type=int, default=os.cpu_count())
     args = p.parse_args()
     if args.stage == "tokens":
         return tokens(args.text, os.path.join(HERE, "tokenizer.json"), args.work)
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)
+    if args.f32:
+        model.PRODUCTS = torch.float32
     {"draft": train_draft, "mtp": train_mtp, "answers": write_answers, "block": train_block,
      "check": check}.get(args.stage, train_llama)(args)
 
