@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Trains the sample's EAGLE-2 head from random weights with and without CORAL's CSRA, on the same
-text in the same order, and compares both by accept length and acceptance at each position.
+"""Trains the sample's EAGLE-2 head further with and without CORAL's CSRA, on the same text in the same
+order, and compares both by accept length and acceptance at each position.
 
 usage: bench/csra.py [TOKENS [LIMIT [MAX_TOKENS]]]
 
-TOKENS (1.4e6) of data/corpus train each head; LIMIT (8) prompts of each file of data/prompts are
+TOKENS (7e5) of data/corpus train each head; LIMIT (8) prompts of each file of data/prompts are
 answered with at most MAX_TOKENS (48) at temperatures 0 and 1. Needs what data/README.md lists for
 retraining the pair, in the Python that runs this script, and build/bin/specrt-eval. Works in
 build/csra; heads that are there already are only compared. Both heads train at once, with one thread
@@ -70,7 +70,7 @@ def train(weight, tokens):
             (work / ids.name).unlink(missing_ok=True)
             (work / ids.name).symlink_to(ids)
         script("train_sample.py", "draft", "--work", work, "--tokens", tokens, "--steps", "3",
-               "--csra", weight, "--threads", "1", "--f32")
+               "--init", ROOT / "data" / "sample" / "draft.safetensors", "--rate", ".5", "--csra", weight, "--threads", "1", "--f32")
         script("export_sample.py", "--work", work, "-o", work / "head")
     return work / "head"
 
@@ -90,7 +90,7 @@ def figures(head, temperature, limit, max_tokens):
 
 
 def main():
-    tokens, limit, max_tokens = (sys.argv[1:] + ["1.4e6", "8", "48"][len(sys.argv) - 1:])[:3]
+    tokens, limit, max_tokens = (sys.argv[1:] + ["7e5", "8", "48"][len(sys.argv) - 1:])[:3]
     write_text()
     script("train_sample.py", "tokens", "--text", WORK / "text", "--work", WORK)
     print(f"{float(tokens) / 1e6:g}M tokens; chains of {LEVELS}; {limit} prompts a file, answers "

@@ -70,8 +70,8 @@ def attention(s, w, prefix, x, mask, adjacent):
     k = rope(heads("attn_k", s.n_kv), adjacent, s.rope_base).transpose(1, 2)
     v = heads("attn_v", s.n_kv).transpose(1, 2)
     groups = s.n_heads // s.n_kv
-    k, v = k.repeat_interleave(groups, 1).bfloat16(), v.repeat_interleave(groups, 1).bfloat16()
-    weights = (q.bfloat16() @ k.transpose(-1, -2) + mask).softmax(-1)
+    k, v = k.repeat_interleave(groups, 1).to(PRODUCTS), v.repeat_interleave(groups, 1).to(PRODUCTS)
+    weights = (q.to(PRODUCTS) @ k.transpose(-1, -2) + mask).softmax(-1)
     return linear((weights @ v).transpose(1, 2).reshape(batch, n, s.d), w[prefix + "attn_output"])
 
 

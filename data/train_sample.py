@@ -7,7 +7,7 @@ usage: data/train_sample.py tokens|target|small|draft|mtp|check [--text DIR] [--
 Stages in that order; then data/export_sample.py. Reads the text of collect_text.py (build/text),
 works in build/sample. Debian's python3-torch (1.13) is enough; `tokens` needs PyPI's tokenizers.
 Prints the loss on held-out text as it goes and keeps it in WORK/STAGE.log. --init goes on from a
-stage's weights, with X of the learning rate at first and new text. `draft` trains over N drafted steps (2),
+stage's weights (of `draft` also from an exported head), with X of the learning rate at first and new text. `draft` trains over N drafted steps (2),
 and with W above 0 adds W times CORAL's cross-step representation alignment (docs/methods/routers.md); its
 target is WORK/target.pt, or data/sample's own where that is missing. `mtp` trains an MTP module for
 data/sample's own target, from its EAGLE-2 head, over four drafted steps. `check` prints, on held-out text
@@ -227,7 +227,9 @@ def train_draft(args):
     target, embedding = target_of(args.work)
     weights = model.eagle_weights(shape)
     if args.init:
-        weights = {k: torch.nn.Parameter(v) for k, v in torch.load(args.init)["weights"].items()}
+        begun = (exported_eagle(args.init) if args.init.endswith(".safetensors")
+                 else torch.load(args.init)["weights"])
+        weights = {k: torch.nn.Parameter(v) for k, v in begun.items()}
     often = np.argsort(-windows.counts(shape.n_vocab))[:NEGATIVES]
     run = Run(args, weights)
     for step, n, rate in run.steps():
