@@ -17,7 +17,7 @@
 set -euo pipefail
 build=${BUILD:-build} zig=${ZIG:-python3 -m ziglang}
 flags=(-std=c99 -D_GNU_SOURCE -O1 -Wall -Wextra -Wno-unused-function -DSPECRT_TOOLS
-    -DSPECRT_NO_ZSTD -DNO_GUARD -DTEST_EMULATED)
+    -DSPECRT_NO_ZSTD -DNO_GUARD)
 
 # platform NAME : cc, the compiler; run, what runs its programs (empty: nothing does); packages.
 platform() {

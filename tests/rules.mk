@@ -44,8 +44,11 @@ THREADED := $(patsubst %.c,%,$(notdir $(shell grep -lE 'parallel_|pthread|specrt
 test-threads: tools $(PROGRAMS) $(THREADED:%=$(BUILD)/tests/%)
 	@tests/run.sh $(BUILD) threads interrupt _build eval_compare
 
-test: test-build ## unit tests, compile tests, examples, command-line tests [TIMES=1: with seconds of CPU]
+test: test-build ## unit tests, compile tests, examples, command-line tests, with a share of their data [TIMES=1: with seconds of CPU]
 	@tests/run.sh $(TIMES:%=--times) $(BUILD) $(if $(SMOKE),bundle_info calibrate_usage)
+
+test-all: test-build ## tests of which `make test` takes a share of the data: all of the data [TIMES=1]
+	@tests/run.sh $(TIMES:%=--times) --all $(BUILD)
 
 test-cli: tools $(PROGRAMS) ## the command-line tests alone
 	@tests/cli/run.sh $(TIMES:%=--times) $(BUILD)/bin
@@ -105,6 +108,6 @@ test-races: $(patsubst %,$(BUILD)/tests/%,$(filter test_%,$(GPU_TESTS)))
 # Survivors and figures by section; tests/mutants.txt lists changes without effect.
 MUTATE_SEED ?= 1
 mutate: test-build ## change one operator at a time: does a test notice? [SECTION=, N=100, MUTATE_SEED=1, LEAST=, SANITIZE_SURVIVORS=]
-	@CC="$(CC)" CFLAGS="$(CFLAGS)" LDLIBS="$(LDLIBS)" \
+	@EVERYTHING=1 CC="$(CC)" CFLAGS="$(CFLAGS)" LDLIBS="$(LDLIBS)" \
 	    python3 tests/mutate.py -n $(or $(N),100) --seed $(MUTATE_SEED) --least $(or $(LEAST),0) --build $(BUILD) \
 	    $(and $(SANITIZE_SURVIVORS),--sanitize) $$SECTION

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# run.sh [--times] BUILD [NAME...] : every unit test that is built, the compile tests, the examples,
-# the command-line tests and the Python package; with NAMEs, of all but the unit tests only the
-# command-line tests whose names hold one of them. The compile tests build for themselves, so a
+# run.sh [--times] [--all] BUILD [NAME...] : every unit test that is built, the compile tests, the
+# examples, the command-line tests and the Python package; with NAMEs, of all but the unit tests only
+# the command-line tests whose names hold one of them. The compile tests build for themselves, so a
 # sanitized run leaves them out. With --times the seconds of CPU that each took stand before the
-# tally. Closes with one line "N passed, N failed, N skipped".
+# tally. --all takes the tests that know EVERYTHING=1 alone, with all of their data. Closes with one
+# line "N passed, N failed, N skipped".
 set -u
-times=
+times= all=
 if [ "$1" = --times ]; then times=$1; shift; fi
+if [ "$1" = --all ]; then all=$1; shift; export EVERYTHING=1; fi
 build=$1; shift
 . tests/sanitized.bash
 passed=0 failed=0 skipped=0
@@ -18,7 +20,12 @@ tally() { # name, output: add up its last "N passed, N failed, N skipped"
 }
 # As many at a time as there are cores, reported in the order of their names; long ones begin.
 tests=$(find "$build/tests" -maxdepth 1 -name 'test_*' -type f -perm -u+x ! -name '*.*' | sort)
-if [ $# = 0 ]; then
+if [ -n "$all" ]; then
+    shares=$(grep -lw test_brief tests/*/test_*.c | xargs -n 1 basename -s .c)
+    tests="tests/compile/run.sh
+$(grep -E "/($(paste -sd '|' <<<"$shares"))$" <<<"$tests")"
+    set -- $(grep -lE 'is_brief|\$\(most |left_to_all' tests/cli/*_*.sh | xargs -n 1 basename)
+elif [ $# = 0 ]; then
     tests="tests/python/run.sh $build
 tests/examples.sh $build/bin
 $tests"

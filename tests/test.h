@@ -47,14 +47,10 @@ static inline const char *test_setting(const char *name) {
     return NULL;
 }
 
-/* test_brief() : under a sanitizer or an emulator (tests/platforms.sh), where code is ten to twenty times
- * slower, tests take so much of their data as reaches all of their code. EVERYTHING=1 takes all. */
+/* test_brief() : a test takes so much of its data as reaches all of its code; EVERYTHING=1 takes all
+ * (`make test-all`). */
 static inline int test_brief(void) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(TEST_EMULATED)
     return getenv("EVERYTHING") == NULL;
-#else
-    return 0;
-#endif
 }
 
 static inline void test_fail(const char *file, int line, const char *what) {

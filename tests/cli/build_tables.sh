@@ -1,7 +1,7 @@
 # All builders into one bundle: the tables that people read, as they were approved, and the figures
 # of their JSON. `ACCEPT=1 tests/cli/run.sh BIN build_tables` approves other tables.
 . "$CLI_TESTS/lib.bash"
-is_brief && skip "other tests reach the same code under a sanitizer"
+left_to_all
 sample=$CLI_TESTS/../../data/sample corpus=$CLI_TESTS/../../data/corpus
 model=(--model "$sample/target.gguf") tokenizer=(--tokenizer "$sample/target.gguf")
 calibrate=(vocabtrim-calibrate -f -o a.specb "${tokenizer[@]}")

@@ -1,7 +1,7 @@
 # The tables of replay, plan and compare that people read, without times, as they were approved, and
 # the figures of their JSON. `ACCEPT=1 tests/cli/run.sh BIN eval_tables` approves other tables.
 . "$CLI_TESTS/lib.bash"
-is_brief && skip "other tests reach the same code under a sanitizer"
+left_to_all
 sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
 pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors" -q)
 texts=(--prompts "$prompts/qa.jsonl" "$prompts/code.jsonl" "$prompts/math.jsonl" --limit 3)

@@ -7,10 +7,11 @@ fail() { echo "failed: $*"; exit 1; }
 skip() { echo "$*"; exit 77; }
 require() { command -v "$1" >/dev/null || skip "$1 is not installed"; }
 
-# most ALL BRIEF : a size or a list; the brief one where tools are built with a sanitizer, ten to
-# twenty times slower, and the rest reaches no other code. EVERYTHING=1 takes all.
-is_brief() { [ -n "$CLI_SANITIZED" ] && [ -z "${EVERYTHING:-}" ]; }
+# most ALL BRIEF : a size or a list; the brief one reaches the same code. EVERYTHING=1 takes all (`make
+# test-all`). left_to_all : the whole test is for EVERYTHING=1.
+is_brief() { [ -z "${EVERYTHING:-}" ]; }
 most() { if is_brief; then echo "$2"; else echo "$1"; fi; }
+left_to_all() { is_brief && skip "takes its time: make test-all"; }
 
 # data PATH : a file of the optional shared data, else the test is skipped.
 data() {

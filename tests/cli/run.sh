@@ -28,9 +28,9 @@ unset SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT OMPI_COMM_WORLD_RANK OMPI_COMM_
 export scratch; scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 
-# takes_a_share TEST : of its data, under a sanitizer (lib.bash: most); it says something else then.
+# takes_a_share TEST : of its data (lib.bash: most); it says something else then.
 takes_a_share() {
-    [ -n "$CLI_SANITIZED" ] && [ -z "${EVERYTHING:-}" ] && grep -q '$(most ' "$CLI_TESTS/$1"
+    [ -z "${EVERYTHING:-}" ] && grep -q '$(most ' "$CLI_TESTS/$1"
 }
 
 # matches TEST STREAM : compare what was printed with what stands beside the test.
@@ -81,10 +81,8 @@ names=$(for script in "$CLI_TESTS"/*.sh; do
     name=$(basename "$script")
     if [ "$name" != run.sh ] && wanted "$name" "$@"; then echo "$name"; fi
 done)
-# Tests that take longest begin, so that none runs alone at the end.
-long='specrt_own_pair eval_tables eval_replay tools_mpi cluster_train eval_align specrt_prepare
-build_tables specrt_own_stop cograph_full_disk'
-first=$(for name in $long; do grep -x "$name.sh" <<<"$names"; done)
+# Tests of much data begin, so that none runs alone at the end.
+first=$(cd "$CLI_TESTS" && grep -lE '\$\(most |left_to_all' $names)
 { echo "$first"; grep -vxF "$first" <<<"$names"; } | xargs -r -P "$(nproc)" -n 1 bash -c 'one "$0"'
 for name in $names; do cat "$scratch/$name/report"; done
 [ -z "$times" ] || awk -f "$CLI_TESTS/../times.awk" "$scratch"/*.times | sort -rn

@@ -1,6 +1,7 @@
 # make MPI=1 under mpirun: three ranks give the bytes of one process, alone and with count
 # files, and fail with one message.
 . "$CLI_TESTS/lib.bash"
+left_to_all
 require mpicc
 require mpirun
 root=$CLI_TESTS/../..

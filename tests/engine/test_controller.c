@@ -292,7 +292,7 @@ static void test_repeats(void) {
 static void test_learns(void) {
     run frozen = {.session = chain, .frozen = true, .n_prompts = 1};
     run lora = {.session = chain, .order = "000"}, osd = lora;
-    if (test_brief()) SKIP("learning takes its time");
+    if (test_brief()) SKIP("learning takes its time: make test-all");
     int length = LENGTH;
     LENGTH = 28;
     lora.params = learning(8, 0.01f);
@@ -318,7 +318,7 @@ static void test_learns(void) {
 static void test_independent(void) {
     run frozen = {.session = chain, .frozen = true, .n_prompts = 1, .draft = SMALL};
     run lora = {.session = chain, .order = "000", .draft = SMALL}, again;
-    if (test_brief()) SKIP("learning takes its time");
+    if (test_brief()) SKIP("learning takes its time: make test-all");
     int length = LENGTH;
     LENGTH = 28;
     lora.params = learning(8, 0.01f);
@@ -490,7 +490,7 @@ static void test_guard_ruin(void) {
 static void test_guard_learns(void) {
     run frozen = {.session = chain, .frozen = true, .n_prompts = 1};
     run lora = {.session = chain, .order = "0000"}, again;
-    if (test_brief()) SKIP("learning takes its time");
+    if (test_brief()) SKIP("learning takes its time: make test-all");
     int length = LENGTH;
     LENGTH = 28;
     lora.params = learning(8, 0.01f);

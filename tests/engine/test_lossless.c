@@ -82,16 +82,9 @@ static void size_up(pair *p) {
     p->n_workers = cores < MAX_WORKERS ? cores : MAX_WORKERS;
     const char *wanted = test_setting("every");
     bool many = wanted && atoi(wanted) > 0;
-    (void)many; /* sanitizers leave no choice */
     p->share = 1;
-#ifdef __SANITIZE_THREAD__ /* twenty times slower */
-    p->n_prompts = 2, p->n_tokens = 8;
-#elif defined(__SANITIZE_ADDRESS__) /* ten times */
-    p->n_prompts = test_brief() ? 2 : 4, p->n_tokens = test_brief() ? 12 : 24;
-#else
-    p->n_prompts = many ? N_PROMPTS : 8;
-    p->n_tokens = many ? N_TOKENS : 32;
-#endif
+    p->n_prompts = many ? N_PROMPTS : test_brief() ? 2 : 8;
+    p->n_tokens = many ? N_TOKENS : test_brief() ? 12 : 32;
 }
 
 static const char sample[] = "data/sample/target.gguf", eagle[] = "data/sample/draft.safetensors",

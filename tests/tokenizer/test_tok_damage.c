@@ -92,7 +92,7 @@ static void test_damage(void) {
     static const char *const of_json[] = {"bytes", "metaspace", "spm", NULL};
     static const char *const of_gguf[] = {"bytes", NULL};
     static const char *const of_ranks[] = {"crlf_no_end", "two_lines", NULL};
-    if (test_brief()) SKIP("the fuzzers reach the same code under a sanitizer");
+    if (test_brief()) SKIP("takes its time: make test-all");
     damage_changes = 2;
     damage_seeds("fuzz_tokenizer_json", of_json, read_json);
     damage_seeds("fuzz_tokenizer_gguf", of_gguf, read_gguf);
