@@ -57,7 +57,8 @@ options() { # name, compiler with language and standard
         -o "$work/nofiles"
     check "$name no files refuses" "$work/nofiles" $golden/v1.0-raw.specb 2 -1
     [ -z "$EVERYTHING" ] ||
-        check "$name -O2" $cc $warn -O2 -DSPECRT_WORKER -c "$here/implementation.c" -o "$work/impl.o"
+        check "$name -O2" $cc $warn -O2 -DSPECRT_WORKER -c "$here/implementation.c" \
+            -o "$work/impl.o"
 }
 
 # Functions that the header declares, which its implementation with SPECRT_TOOLS has; without, and
@@ -266,7 +267,8 @@ family() (
 )
 compilers="gcc ${EVERYTHING:+clang}"
 for compiler in $compilers; do
-    case $compiler in gcc) family gcc g++ ;; *) family clang clang++ ;; esac >"$work/$compiler.log" &
+    case $compiler in gcc) family gcc g++ ;; *) family clang clang++ ;; esac \
+        >"$work/$compiler.log" &
 done
 wait
 for compiler in $compilers; do
