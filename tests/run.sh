@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # run.sh [--times] [--all] BUILD [NAME...] : every unit test that is built, the compile tests, the
-# examples, the command-line tests and the Python package; with NAMEs, of all but the unit tests only
-# the command-line tests whose names hold one of them. The compile tests build for themselves, so a
-# sanitized run leaves them out. With --times the seconds of CPU that each took stand before the
-# tally. --all takes the tests that know EVERYTHING=1 alone, with all of their data. Closes with one
-# line "N passed, N failed, N skipped".
+# examples, the command-line tests and the Python package; with NAMEs, of all but the unit tests
+# only the command-line tests whose names hold one of them. The compile tests build for themselves,
+# so a sanitized run leaves them out. With --times the seconds of CPU that each took stand before
+# the tally. --all takes the tests that know EVERYTHING=1 alone, with all of their data. Closes with
+# one line "N passed, N failed, N skipped".
 set -u
 times= all=
 if [ "$1" = --times ]; then times=$1; shift; fi
