@@ -1891,15 +1891,17 @@ static specrt_status specrt__head_run_all(const specrt__head_product &p, int32_t
     return specrt__head_run<SPECRT_DTYPE_Q8_0>(p, n_batch, stream);
 }
 
+/* Of segments that a product leaves out. */
+#define SPECRT__HEAD_NONE SPECRT_DTYPE_FORCE_INT
+
 /* Segments that sequences share, with all their states at once, and the others. */
 static specrt_status specrt__head_run_batch(specrt__head_product p, int32_t n_batch, void *stream) {
-    const specrt_dtype kNone = SPECRT_DTYPE_FORCE_INT; /* not this time */
     specrt__head_product joined = p;
     for (int32_t i = 0; i < p.layout.n_segments; i++)
         if (n_batch > 1 && p.layout.shared[i])
-            p.layout.dtypes[i] = kNone;
+            p.layout.dtypes[i] = SPECRT__HEAD_NONE;
         else
-            joined.layout.dtypes[i] = kNone;
+            joined.layout.dtypes[i] = SPECRT__HEAD_NONE;
     joined.n = NULL;
     joined.n_states = n_batch * p.max_n;
     joined.n_each = p.max_n;
@@ -1951,13 +1953,13 @@ static specrt__head_product specrt__head_of_rows(const uint16_t *rows, int32_t n
     return p;
 }
 
-/* specrt__cuda_logits() of states that are `step` rows of hidden apart: of the first of each sequence, where
- * max_n is 1. */
+/* specrt__cuda_logits() of segments from number `first` on, and of states that are `step` rows of hidden
+ * apart: of the first of each sequence, where max_n is 1. */
 static specrt_status specrt__head_logits(const specrt__cuda_layout *layout,
                                          const specrt__cuda_segment *segments,
                                          const specrt__cuda_batch *batch, const void *hidden,
-                                         specrt_dtype dtype, int32_t step, float *logits,
-                                         void *stream) {
+                                         specrt_dtype dtype, int32_t first, int32_t step,
+                                         float *logits, void *stream) {
     specrt__head_product p;
     SPECRT__CLEAR(&p, 1);
     p.n_columns = specrt__head_lay_out(layout, p.starts);
@@ -1969,6 +1971,7 @@ static specrt_status specrt__head_logits(const specrt__cuda_layout *layout,
             return SPECRT_STATUS_UNSUPPORTED;
     p.segments = segments;
     p.layout = *layout;
+    for (int32_t i = 0; i < first; i++) p.layout.dtypes[i] = SPECRT__HEAD_NONE;
     p.logits = logits;
     specrt__head_take_states(&p, batch, hidden, dtype);
     p.step = step;
@@ -1980,7 +1983,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
                                                  const specrt__cuda_batch *batch,
                                                  const void *hidden, specrt_dtype dtype,
                                                  float *logits, void *stream) {
-    return specrt__head_logits(layout, segments, batch, hidden, dtype, 1, logits, stream);
+    return specrt__head_logits(layout, segments, batch, hidden, dtype, 0, 1, logits, stream);
 }
 
 // >>shortlist : src/cuda/shortlist.cuh
@@ -7744,7 +7747,10 @@ struct specrt_cuda_session {
     specrt__cuda_layout layout;
     specrt__cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
     int32_t n_columns;
-    bool narrow, told; /* products read rows a number at a time; the application knows */
+    bool narrow, told;     /* products read rows a number at a time; the application knows */
+    specrt_cuda_gemm gemm; /* of fixed rows with more than gemm_above states; NULL: none */
+    void *gemm_user;
+    int32_t gemm_above;
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
     float *logits;   /* DEVICE [n_batch, topk or n_block, n_columns] */
     int32_t *ids;    /* DEVICE [n_batch, topk or n_block, topk] */
@@ -8848,6 +8854,67 @@ static void specrt__session_tell_narrow(specrt_cuda_session *s, const void *hidd
     env->log(env->user, SPECRT_LOG_INFO, "cuda", line);
 }
 
+/* --- products --- */
+
+/* The rows that the application's function may multiply: fixed ones, which are a range of memory. */
+static bool specrt__session_has_gemm(const specrt_cuda_session *s) {
+    return s->policy->fixed.max_rows > 0 && s->layout.dtypes[0] == s->hidden;
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_set_gemm(specrt_cuda_session *s,
+                                                           specrt_cuda_gemm gemm, void *user,
+                                                           int32_t above) {
+    SPECRT__TRY(specrt__session_check(s, "set_gemm", true, NULL));
+    if (gemm ? above < 1 : above != 0)
+        return specrt_error_set(&s->order.error, SPECRT_STATUS_BAD_ARG,
+                                "set_gemm: above: expected %s, found %d",
+                                gemm ? "1 state or more" : "0 without a function", (int)above);
+    if (gemm && !specrt__session_has_gemm(s))
+        return specrt_error_set(&s->order.error, SPECRT_STATUS_UNSUPPORTED,
+                                "set_gemm: policy '%.160s': expected full or static with rows of "
+                                "%s, the type of hidden, found others",
+                                s->policy->policy->text, specrt_dtype_name(s->hidden));
+    s->gemm = gemm;
+    s->gemm_user = user;
+    s->gemm_above = above;
+    return SPECRT_STATUS_OK;
+}
+
+/* The product of the fixed rows, by the application's function. */
+static specrt_status specrt__session_gemm(specrt_cuda_session *s, int32_t n_states,
+                                          const void *hidden, int32_t step, void *stream) {
+    const specrt__cuda_segment *fixed = &s->policy->fixed;
+    const size_t bytes = specrt_row_bytes(s->hidden, s->layout.n_cols);
+    const specrt_cuda_product product = {n_states,
+                                         fixed->max_rows,
+                                         s->layout.n_cols,
+                                         s->hidden,
+                                         fixed->rows,
+                                         fixed->row_stride,
+                                         fixed->bias,
+                                         hidden,
+                                         (size_t)step * bytes,
+                                         s->logits,
+                                         (size_t)s->n_columns};
+    int code = s->gemm(s->gemm_user, &product, stream);
+    if (code == 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->order.error, SPECRT_STATUS_HOST,
+                            "gemm: expected 0, found %d: the product of %d states failed", code,
+                            (int)n_states);
+}
+
+/* Logits of states that are `step` rows of hidden apart. */
+static specrt_status specrt__session_multiply(specrt_cuda_session *s,
+                                              const specrt__cuda_segment *segments,
+                                              const specrt__cuda_batch *batch, const void *hidden,
+                                              int32_t step, void *stream) {
+    int32_t n_states = batch->n_batch * batch->max_n;
+    bool lends = s->gemm && n_states > s->gemm_above;
+    if (lends) SPECRT__TRY(specrt__session_gemm(s, n_states, hidden, step, stream));
+    return specrt__head_logits(&s->layout, segments, batch, hidden, s->hidden, lends, step,
+                               s->logits, stream);
+}
+
 static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
                                             const void *draft_hidden, const void *draft_input,
                                             void *stream) {
@@ -8858,8 +8925,8 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
     specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
-    SPECRT__TRY(specrt__head_logits(&s->layout, segments, &beam, draft_hidden, s->hidden,
-                                    level == 0 ? k : 1, s->logits, stream));
+    SPECRT__TRY(
+        specrt__session_multiply(s, segments, &beam, draft_hidden, level == 0 ? k : 1, stream));
     if (s->distributions.n_steps == 0) {
         SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
                                                 s->logprobs, s->scratch, &r, &grid));
@@ -8915,8 +8982,7 @@ static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const v
     specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__side_join(&s->side, stream));
-    SPECRT__TRY(specrt__head_logits(&s->layout, segments, &positions, hidden, s->hidden, 1,
-                                    s->logits, stream));
+    SPECRT__TRY(specrt__session_multiply(s, segments, &positions, hidden, 1, stream));
     SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &positions, s->logits,
                                             s->tree.topk, s->ids, s->logprobs, s->scratch, &r,
                                             &grid));

@@ -4,7 +4,7 @@
 #include "cuda/kernels.h"
 #include "bench.h"
 
-enum { STEPS = 6, NODES = 60, PATH = 4, NEW_ROWS = 16 };
+enum { STEPS = 6, NODES = 60, PATH = 4, NEW_ROWS = 16, LENT_ABOVE = 64 };
 
 /* A session and models that cost what theirs would. The drafter is a product of as many bytes as EAGLE-2's
  * layer has for Llama-3-8B: 61,440 rows of 4,096. */
@@ -32,6 +32,7 @@ typedef struct way {
     specrt_sampling sampling;
     bool routed, ahead;
     int32_t n_block; /* at most BENCH_K */
+    bool lends;      /* many states are multiplied by cuBLASLt */
 } way;
 
 /* A model whose weights everything shares. */
@@ -160,6 +161,9 @@ static void open_cycle(cycle *c, model *m, const way *w) {
     must_open(specrt_cuda_policy_create(c->policy, &desc, &c->shared, &err), &err);
     must_open(specrt_cuda_session_create(c->shared, &params, &c->session, &err), &err);
     specrt_cuda_session_get_view(c->session, &c->view);
+    if (w->lends)
+        bench_must(specrt_cuda_session_set_gemm(c->session, bench_gemm, NULL, LENT_ABOVE),
+                   "set_gemm");
     c->layer = &m->layer;
     c->ahead = w->ahead;
     c->n_block = w->n_block;
@@ -230,8 +234,8 @@ static void report_host(cycle *c, bench_result r) {
 }
 
 static void name_way(const way *w, char *out, size_t n) {
-    snprintf(out, n, "%s x%d%s%s%s", w->text, (int)w->n_batch, w->shared ? " shared" : "",
-             w->ahead ? " ahead" : "", w->n_block ? " block" : "");
+    snprintf(out, n, "%s x%d%s%s%s%s", w->text, (int)w->n_batch, w->shared ? " shared" : "",
+             w->ahead ? " ahead" : "", w->n_block ? " block" : "", w->lends ? " cublaslt" : "");
 }
 
 /* What sequences are told here is much the same, and so are their windows. */
@@ -365,6 +369,8 @@ void bench_cycles(const bench_shape *shape) {
     for (int32_t n = 1; n <= most; n = n == 1 ? 8 : 2 * n) {
         costs c = {0};
         c.full = bench_policy(&m, &(way){.text = "full", .n_batch = n}, &c);
+        if (bench_gemm && n * BENCH_K > LENT_ABOVE)
+            bench_policy(&m, &(way){.text = "full", .n_batch = n, .lends = true}, &none);
         c.fixed = bench_policy(&m, &(way){.text = fixed, .n_batch = n}, &c);
         c.same = bench_policy(&m, &(way){.text = same, .n_batch = n}, &c);
         bench_policy(&m, &(way){.text = learning, .n_batch = n}, &c);

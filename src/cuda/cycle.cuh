@@ -374,6 +374,67 @@ static void specrt__session_tell_narrow(specrt_cuda_session *s, const void *hidd
     env->log(env->user, SPECRT_LOG_INFO, "cuda", line);
 }
 
+/* --- products --- */
+
+/* The rows that the application's function may multiply: fixed ones, which are a range of memory. */
+static bool specrt__session_has_gemm(const specrt_cuda_session *s) {
+    return s->policy->fixed.max_rows > 0 && s->layout.dtypes[0] == s->hidden;
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_set_gemm(specrt_cuda_session *s,
+                                                           specrt_cuda_gemm gemm, void *user,
+                                                           int32_t above) {
+    SPECRT__TRY(specrt__session_check(s, "set_gemm", true, NULL));
+    if (gemm ? above < 1 : above != 0)
+        return specrt_error_set(&s->order.error, SPECRT_STATUS_BAD_ARG,
+                                "set_gemm: above: expected %s, found %d",
+                                gemm ? "1 state or more" : "0 without a function", (int)above);
+    if (gemm && !specrt__session_has_gemm(s))
+        return specrt_error_set(&s->order.error, SPECRT_STATUS_UNSUPPORTED,
+                                "set_gemm: policy '%.160s': expected full or static with rows of "
+                                "%s, the type of hidden, found others",
+                                s->policy->policy->text, specrt_dtype_name(s->hidden));
+    s->gemm = gemm;
+    s->gemm_user = user;
+    s->gemm_above = above;
+    return SPECRT_STATUS_OK;
+}
+
+/* The product of the fixed rows, by the application's function. */
+static specrt_status specrt__session_gemm(specrt_cuda_session *s, int32_t n_states,
+                                          const void *hidden, int32_t step, void *stream) {
+    const specrt__cuda_segment *fixed = &s->policy->fixed;
+    const size_t bytes = specrt_row_bytes(s->hidden, s->layout.n_cols);
+    const specrt_cuda_product product = {n_states,
+                                         fixed->max_rows,
+                                         s->layout.n_cols,
+                                         s->hidden,
+                                         fixed->rows,
+                                         fixed->row_stride,
+                                         fixed->bias,
+                                         hidden,
+                                         (size_t)step * bytes,
+                                         s->logits,
+                                         (size_t)s->n_columns};
+    int code = s->gemm(s->gemm_user, &product, stream);
+    if (code == 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->order.error, SPECRT_STATUS_HOST,
+                            "gemm: expected 0, found %d: the product of %d states failed", code,
+                            (int)n_states);
+}
+
+/* Logits of states that are `step` rows of hidden apart. */
+static specrt_status specrt__session_multiply(specrt_cuda_session *s,
+                                              const specrt__cuda_segment *segments,
+                                              const specrt__cuda_batch *batch, const void *hidden,
+                                              int32_t step, void *stream) {
+    int32_t n_states = batch->n_batch * batch->max_n;
+    bool lends = s->gemm && n_states > s->gemm_above;
+    if (lends) SPECRT__TRY(specrt__session_gemm(s, n_states, hidden, step, stream));
+    return specrt__head_logits(&s->layout, segments, batch, hidden, s->hidden, lends, step,
+                               s->logits, stream);
+}
+
 static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
                                             const void *draft_hidden, const void *draft_input,
                                             void *stream) {
@@ -384,8 +445,8 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
     specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
-    SPECRT__TRY(specrt__head_logits(&s->layout, segments, &beam, draft_hidden, s->hidden,
-                                    level == 0 ? k : 1, s->logits, stream));
+    SPECRT__TRY(
+        specrt__session_multiply(s, segments, &beam, draft_hidden, level == 0 ? k : 1, stream));
     if (s->distributions.n_steps == 0) {
         SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
                                                 s->logprobs, s->scratch, &r, &grid));
@@ -441,8 +502,7 @@ static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const v
     specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__side_join(&s->side, stream));
-    SPECRT__TRY(specrt__head_logits(&s->layout, segments, &positions, hidden, s->hidden, 1,
-                                    s->logits, stream));
+    SPECRT__TRY(specrt__session_multiply(s, segments, &positions, hidden, 1, stream));
     SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &positions, s->logits,
                                             s->tree.topk, s->ids, s->logprobs, s->scratch, &r,
                                             &grid));

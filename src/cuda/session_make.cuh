@@ -56,7 +56,10 @@ struct specrt_cuda_session {
     specrt__cuda_layout layout;
     specrt__cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
     int32_t n_columns;
-    bool narrow, told; /* products read rows a number at a time; the application knows */
+    bool narrow, told;     /* products read rows a number at a time; the application knows */
+    specrt_cuda_gemm gemm; /* of fixed rows with more than gemm_above states; NULL: none */
+    void *gemm_user;
+    int32_t gemm_above;
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
     float *logits;   /* DEVICE [n_batch, topk or n_block, n_columns] */
     int32_t *ids;    /* DEVICE [n_batch, topk or n_block, topk] */
