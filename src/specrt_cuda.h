@@ -151,8 +151,8 @@ typedef struct specrt_cuda_policy_desc {
     size_t embedding_stride; /* bytes; 0: contiguous */
 } specrt_cuda_policy_desc;
 
-/* specrt_cuda_policy_create() : Copies packed rows, routers, graphs and lists to the device. Waits for the
- * device.
+/* specrt_cuda_policy_create() : Copies packed rows, routers, graphs, lists and a Markov head to the device:
+ * of w1 and w2 a row for each token, in f32 where they are not f16 or bf16. Waits for the device.
  *   policy : borrowed for the result's life, with its head and bundle
  * @return OK; NO_DEVICE; DEVICE_ARCH; DEVICE; NO_MEMORY with the bytes; UNSUPPORTED with the source, or for a
  * head with logit_scale or softcap. */
@@ -292,8 +292,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *se
                                                          const void *draft_input, void *stream);
 
 /* specrt_cuda_session_draft_block() : Drafts from a block drafter's states, in place of expand() and
- * finish(). The next call is verify(). CPU twin: specrt_session_draft_block(), without confidence and
- * selector.
+ * finish(). The next call is verify(). It starts a product and a ranking; with a Markov head, a product and
+ * three kernels for each position. CPU twin: specrt_session_draft_block(), without confidence and selector.
  *   draft_hidden : DEVICE [n_batch, n, n_cols] of params.hidden, aligned as for expand(); position 0 proposes
  *       what follows the root. Those of sequences that have not started are read, too
  *   n : positions, 1 to params.n_block

@@ -430,34 +430,74 @@ static specrt_status specrt__session_multiply(specrt_cuda_session *s,
                                               int32_t step, void *stream) {
     int32_t n_states = batch->n_batch * batch->max_n;
     bool lends = s->gemm && n_states > s->gemm_above;
+    specrt__head_product p;
+    SPECRT__CLEAR(&p, 1);
+    p.step = step;
     if (lends) SPECRT__TRY(specrt__session_gemm(s, n_states, hidden, step, stream));
-    return specrt__head_logits(&s->layout, segments, batch, hidden, s->hidden, lends, step,
-                               s->logits, stream);
+    return specrt__head_logits(p, &s->layout, lends, segments, batch, hidden, s->hidden, s->logits,
+                               stream);
+}
+
+/* What the Markov head adds to logits for the tokens of a beam.
+ *   before : the logits; those of row i of sequence b at b * step + i * each
+ *   logits : the sums, [n_batch, the beam's max_n, n_columns]; may be `before` */
+static specrt_status specrt__session_add_markov(specrt_cuda_session *s, int32_t level,
+                                                const specrt__cuda_batch *beam, const float *before,
+                                                int64_t step, int64_t each, float *logits,
+                                                void *stream) {
+    const specrt__cuda_head *from = &s->policy->from;
+    const specrt__session_markov *m = &s->markov;
+    specrt__head_product p;
+    if (m->layout.n_segments == 0) return SPECRT_STATUS_OK;
+    SPECRT__CLEAR(&p, 1);
+    p.step = beam->max_n == 1 ? s->tree.topk : 1;
+    p.before = before;
+    p.before_step = step;
+    p.before_each = each;
+    SPECRT__TRY(
+        specrt__cuda_pack(from, m->packings, s->batch.n, s->tree.topk, from->row_stride, stream));
+    return specrt__head_logits(p, &m->layout, 0, m->segments[level], beam, m->from, from->dtype,
+                               logits, stream);
+}
+
+/* The rows of a pass: of the first, the root in the first of topk rows. */
+static specrt__cuda_batch specrt__session_beam_rows(const specrt_cuda_session *s, int32_t level) {
+    return specrt__head_beam_rows(s->batch.beams, s->batch.n, level == 0 ? 1 : s->tree.topk);
+}
+
+/* Ranks the logits of a beam; the trees go on by that.
+ *   last, block : as specrt__tree_rank() */
+static specrt_status specrt__session_rank(specrt_cuda_session *s,
+                                          const specrt__cuda_segment *segments,
+                                          const specrt__cuda_batch *beam, const float *logits,
+                                          bool last, int32_t block, void *stream) {
+    specrt__shortlist_ranks r;
+    dim3 grid;
+    SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, beam, logits, s->tree.topk,
+                                            s->ids, s->logprobs, s->scratch, &r, &grid));
+    r.row_step = s->tree.topk;
+    return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams,
+                             last ? s->batch.drafts : NULL, block, stream);
 }
 
 static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
                                             const void *draft_hidden, const void *draft_input,
                                             void *stream) {
-    specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
+    const specrt__cuda_batch beam = specrt__session_beam_rows(s, level);
     const specrt__cuda_segment *segments = s->segments[level];
-    int32_t k = s->tree.topk;
-    if (level == 0) beam.max_n = 1; /* the root, in the first of k rows */
-    specrt__shortlist_ranks r;
-    dim3 grid;
     SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
-    SPECRT__TRY(
-        specrt__session_multiply(s, segments, &beam, draft_hidden, level == 0 ? k : 1, stream));
-    if (s->distributions.n_steps == 0) {
-        SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
-                                                s->logprobs, s->scratch, &r, &grid));
-        r.row_step = k;
-        return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams,
-                                 level + 1 < s->tree.num_steps ? NULL : s->batch.drafts, stream);
-    }
+    SPECRT__TRY(specrt__session_multiply(s, segments, &beam, draft_hidden,
+                                         level == 0 ? s->tree.topk : 1, stream));
+    SPECRT__TRY(specrt__session_add_markov(s, level, &beam, s->logits,
+                                           (int64_t)beam.max_n * s->n_columns, s->n_columns,
+                                           s->logits, stream));
+    if (s->distributions.n_steps == 0)
+        return specrt__session_rank(s, segments, &beam, s->logits, level + 1 == s->tree.num_steps,
+                                    0, stream);
     SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
                                      s->batch.samplings, &s->distributions, s->ids, s->logprobs,
                                      stream));
-    return specrt__cuda_tree_expand(s->batch.n, k, s->ids, s->logprobs, s->batch.trees,
+    return specrt__cuda_tree_expand(s->batch.n, s->tree.topk, s->ids, s->logprobs, s->batch.trees,
                                     s->batch.beams, stream);
 }
 
@@ -494,7 +534,20 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
     return SPECRT_STATUS_OK;
 }
 
-/* One product of all positions; their ranking goes on with the trees. */
+/* Positions one after another, since what a token adds to the next one is known once it is chosen. */
+static specrt_status specrt__session_draft_each(specrt_cuda_session *s, int32_t n, void *stream) {
+    for (int32_t i = 0; i < n; i++) {
+        const specrt__cuda_batch beam = specrt__session_beam_rows(s, i);
+        SPECRT__TRY(specrt__session_add_markov(s, 0, &beam, s->logits + (int64_t)i * s->n_columns,
+                                               (int64_t)n * s->n_columns, 0, s->markov.logits,
+                                               stream));
+        SPECRT__TRY(specrt__session_rank(s, s->segments[0], &beam, s->markov.logits, i + 1 == n, 1,
+                                         stream));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* One product of all positions; without a Markov head one ranking of all goes on with the trees. */
 static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const void *hidden,
                                                  int32_t n, void *stream) {
     const specrt__cuda_segment *segments = s->segments[0];
@@ -503,6 +556,7 @@ static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const v
     dim3 grid;
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     SPECRT__TRY(specrt__session_multiply(s, segments, &positions, hidden, 1, stream));
+    if (s->markov.logits) return specrt__session_draft_each(s, n, stream);
     SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &positions, s->logits,
                                             s->tree.topk, s->ids, s->logprobs, s->scratch, &r,
                                             &grid));

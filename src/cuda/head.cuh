@@ -379,15 +379,13 @@ static specrt__head_product specrt__head_of_rows(const uint16_t *rows, int32_t n
     return p;
 }
 
-/* specrt__cuda_logits() of segments from number `first` on, and of states that are `step` rows of hidden
- * apart: of the first of each sequence, where max_n is 1. */
-static specrt_status specrt__head_logits(const specrt__cuda_layout *layout,
-                                         const specrt__cuda_segment *segments,
+/* specrt__cuda_logits() of segments from number `first` on.
+ *   p : zeros, but for what it adds to, and its step: rows of hidden from state to state, where a batch's
+ *       max_n is 1 */
+static specrt_status specrt__head_logits(specrt__head_product p, const specrt__cuda_layout *layout,
+                                         int32_t first, const specrt__cuda_segment *segments,
                                          const specrt__cuda_batch *batch, const void *hidden,
-                                         specrt_dtype dtype, int32_t first, int32_t step,
-                                         float *logits, void *stream) {
-    specrt__head_product p;
-    SPECRT__CLEAR(&p, 1);
+                                         specrt_dtype dtype, float *logits, void *stream) {
     p.n_columns = specrt__head_lay_out(layout, p.starts);
     if (p.n_columns == 0 || !segments || !hidden || !logits) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__head_check_batch(batch));
@@ -400,7 +398,6 @@ static specrt_status specrt__head_logits(const specrt__cuda_layout *layout,
     for (int32_t i = 0; i < first; i++) p.layout.dtypes[i] = SPECRT__HEAD_NONE;
     p.logits = logits;
     specrt__head_take_states(&p, batch, hidden, dtype);
-    p.step = step;
     return specrt__head_run_batch(p, batch->n_batch, stream);
 }
 
@@ -409,7 +406,9 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
                                                  const specrt__cuda_batch *batch,
                                                  const void *hidden, specrt_dtype dtype,
                                                  float *logits, void *stream) {
-    return specrt__head_logits(layout, segments, batch, hidden, dtype, 0, 1, logits, stream);
+    specrt__head_product p;
+    SPECRT__CLEAR(&p, 1);
+    return specrt__head_logits(p, layout, 0, segments, batch, hidden, dtype, logits, stream);
 }
 
 #endif
