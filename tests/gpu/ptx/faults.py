@@ -96,6 +96,11 @@ FAULTS = [
     ("a mask of shared rows from half a warp", "shared_split_kernel",
      r"vote\.sync\.ballot\.b32\s+(%r\d+), (%p\d+), [-%\w]+;", r"vote.sync.ballot.b32 \1, \2, 65535;", 1,
      "block --filter twins", "not in its own mask"),
+    ("candidates listed before all have counted", "verify_candidates_kernel", r"bar\.sync\s+0;", "", 3, "filter",
+     WRONG),
+    ("candidates sorted where others still read", "verify_candidates_kernel", r"bar\.sync\s+0;", "", 5, "filter",
+     "race"),
+    ("a filter that reads what others still write", "verify_filter_kernel", r"bar\.sync\s+0;", "", 2, "filter", "race"),
     ("streams that wait for no event", FORGET, "", "", 0, "session --filter greedy", "no event orders them"),
 ]
 
