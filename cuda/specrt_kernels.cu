@@ -22,7 +22,8 @@
  *     specrt__head_tiles             logits, on tensor cores
  *     specrt__head_f32               logits of f32 rows
  *     specrt__shortlist_rank_kernel     the best k of rows of logits, and log-probabilities; the same goes
- *                                    before the next pass in specrt__tree_rank_kernel, before the path in
+ *                                    before the next pass in specrt__tree_rank_kernel, before all levels
+ *                                    of a block in specrt__tree_block_kernel, before the path in
  *                                    specrt__verify_rank_kernel
  *     specrt__window_begin_kernel, _prefill_, _start_, _observe_
  *                                    membership, the window, slots of packed rows and which to pack
@@ -44,6 +45,8 @@
  *     specrt__ring_tell_kernel       a cycle as a record for retrieval on the host, and what came of others
  *     specrt__ring_ask_kernel, _match_
  *                                    a part of a prompt to the host, and members as its cache has them
+ *     specrt__shared_count_kernel, _choose_, _split_
+ *                                    rows that several sequences hold, and what each holds besides
  *     specrt__batch_claim_kernel     which rows of a level no earlier source brought
  */
 #if defined(__NVCC__)
@@ -1305,6 +1308,10 @@ typedef struct specrt__head_product {
     float *logits;    /* [n_batch, max_n, n_columns] */
     int32_t row_step; /* rows of logits from sequence to sequence; 0: max_n */
     int activation;   /* of a router's layer */
+    /* What is added to logits: of state i of sequence b the row of n_columns at
+     * before + b * before_step + i * before_each. It may be these logits. NULL: nothing */
+    const float *before;
+    int64_t before_step, before_each;
 } specrt__head_product;
 
 /* x: a product. SILU: x / (1 + exp(-x)); RESIDUAL: that, and what it was made of. */
@@ -1393,6 +1400,12 @@ static __device__ bool specrt__head_masked(const specrt__head_product &p,
     return masked[row / 32] >> row % 32 & 1;
 }
 
+/* What is there of the logits of state number `at` of all. */
+static __device__ const float *specrt__head_before(const specrt__head_product &p, int32_t at) {
+    int32_t n_each = p.n_states ? p.n_each : p.max_n;
+    return p.before + at / n_each * p.before_step + at % n_each * p.before_each;
+}
+
 static __device__ void specrt__head_put(const specrt__head_product &p,
                                         const specrt__cuda_segment &s, int32_t row, int32_t state,
                                         float logit) {
@@ -1402,6 +1415,7 @@ static __device__ void specrt__head_put(const specrt__head_product &p,
         logit = -INFINITY;
     else if (s.bias)
         logit += s.bias[s.places ? s.places[row] : row];
+    if (p.before) logit += specrt__head_before(p, (int32_t)at)[p.starts[blockIdx.y] + row];
     if (p.activation != SPECRT__HEAD_LINEAR) logit /= 1 + expf(-logit);
     if (p.activation == SPECRT__HEAD_RESIDUAL) /* hidden f32 [., n_columns] */
         logit += ((const float *)p.hidden)[at * (size_t)p.n_columns + (size_t)row];
@@ -1891,15 +1905,17 @@ static specrt_status specrt__head_run_all(const specrt__head_product &p, int32_t
     return specrt__head_run<SPECRT_DTYPE_Q8_0>(p, n_batch, stream);
 }
 
+/* Of segments that a product leaves out. */
+#define SPECRT__HEAD_NONE SPECRT_DTYPE_FORCE_INT
+
 /* Segments that sequences share, with all their states at once, and the others. */
 static specrt_status specrt__head_run_batch(specrt__head_product p, int32_t n_batch, void *stream) {
-    const specrt_dtype kNone = SPECRT_DTYPE_FORCE_INT; /* not this time */
     specrt__head_product joined = p;
     for (int32_t i = 0; i < p.layout.n_segments; i++)
         if (n_batch > 1 && p.layout.shared[i])
-            p.layout.dtypes[i] = kNone;
+            p.layout.dtypes[i] = SPECRT__HEAD_NONE;
         else
-            joined.layout.dtypes[i] = kNone;
+            joined.layout.dtypes[i] = SPECRT__HEAD_NONE;
     joined.n = NULL;
     joined.n_states = n_batch * p.max_n;
     joined.n_each = p.max_n;
@@ -1951,15 +1967,13 @@ static specrt__head_product specrt__head_of_rows(const uint16_t *rows, int32_t n
     return p;
 }
 
-/* specrt__cuda_logits() of states that are `step` rows of hidden apart: of the first of each sequence, where
- * max_n is 1. */
-static specrt_status specrt__head_logits(const specrt__cuda_layout *layout,
-                                         const specrt__cuda_segment *segments,
+/* specrt__cuda_logits() of segments from number `first` on.
+ *   p : zeros, but for what it adds to, and its step: rows of hidden from state to state, where a batch's
+ *       max_n is 1 */
+static specrt_status specrt__head_logits(specrt__head_product p, const specrt__cuda_layout *layout,
+                                         int32_t first, const specrt__cuda_segment *segments,
                                          const specrt__cuda_batch *batch, const void *hidden,
-                                         specrt_dtype dtype, int32_t step, float *logits,
-                                         void *stream) {
-    specrt__head_product p;
-    SPECRT__CLEAR(&p, 1);
+                                         specrt_dtype dtype, float *logits, void *stream) {
     p.n_columns = specrt__head_lay_out(layout, p.starts);
     if (p.n_columns == 0 || !segments || !hidden || !logits) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__head_check_batch(batch));
@@ -1969,9 +1983,9 @@ static specrt_status specrt__head_logits(const specrt__cuda_layout *layout,
             return SPECRT_STATUS_UNSUPPORTED;
     p.segments = segments;
     p.layout = *layout;
+    for (int32_t i = 0; i < first; i++) p.layout.dtypes[i] = SPECRT__HEAD_NONE;
     p.logits = logits;
     specrt__head_take_states(&p, batch, hidden, dtype);
-    p.step = step;
     return specrt__head_run_batch(p, batch->n_batch, stream);
 }
 
@@ -1980,7 +1994,9 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
                                                  const specrt__cuda_batch *batch,
                                                  const void *hidden, specrt_dtype dtype,
                                                  float *logits, void *stream) {
-    return specrt__head_logits(layout, segments, batch, hidden, dtype, 1, logits, stream);
+    specrt__head_product p;
+    SPECRT__CLEAR(&p, 1);
+    return specrt__head_logits(p, layout, 0, segments, batch, hidden, dtype, logits, stream);
 }
 
 // >>shortlist : src/cuda/shortlist.cuh
@@ -4736,15 +4752,17 @@ static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees
 }
 
 /* As specrt__shortlist_rank_kernel, of topk rows; the last block of a sequence goes on with its tree.
- *   drafts : after the last level the nodes are chosen, too; NULL: more levels come */
+ *   drafts : after the last level the nodes are chosen, too; NULL: more levels come
+ *   block  : 1: one product was for all levels */
 static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
     specrt__tree_rank_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
-                             specrt_cuda_beam *beams, specrt_cuda_draft *drafts) {
+                             specrt_cuda_beam *beams, specrt_cuda_draft *drafts, int32_t block) {
     int64_t b = blockIdx.z, at = b * r.k * r.k;
     if (!specrt__shortlist_rank(r)) return;
+    if (block && specrt__block_thread() == 0) trees[b].block = 1;
     specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, r.k, &beams[b]);
     if (!drafts) return;
-    __syncthreads(); /* the tree has no beam */
+    __syncthreads(); /* the tree has its beam */
     specrt__tree_choose(&trees[b], &drafts[b]);
 }
 
@@ -4815,12 +4833,13 @@ SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t t
 
 /* specrt__cuda_topk() of topk rows for each beam, then specrt__cuda_tree_expand(), in one launch.
  *   r, grid : the ranking, as specrt__shortlist_shortlist() prepares it
- *   drafts  : as specrt__cuda_tree_finish() writes them; NULL: not after this level */
+ *   drafts  : as specrt__cuda_tree_finish() writes them; NULL: not after this level
+ *   block   : 1: one product was for all levels */
 static specrt_status specrt__tree_rank(const specrt__shortlist_ranks *r, dim3 grid,
                                        specrt__cuda_tree *trees, specrt_cuda_beam *beams,
-                                       specrt_cuda_draft *drafts, void *stream) {
+                                       specrt_cuda_draft *drafts, int32_t block, void *stream) {
     return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0, stream,
-                          *r, trees, beams, drafts);
+                          *r, trees, beams, drafts, block);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_tree_finish(int32_t n_batch,
@@ -6381,6 +6400,7 @@ typedef struct specrt__batch_costs {
     bool packs;          /* rows are copied; not so where they are shared */
     int32_t n_fixed;     /* rows that all sequences share */
     int64_t row, n_read; /* bytes of a row, and of a level's weights and codes */
+    int64_t markov;      /* of a row of a Markov head; 0: there is none */
 } specrt__batch_costs;
 
 /* Sequences of a batch, side by side: all DEVICE [n], but for what says otherwise. */
@@ -6482,9 +6502,10 @@ static __device__ int64_t specrt__batch_add_passes(const specrt__batch_part &all
     int64_t n_kept = all.costs.n_fixed + all.states[b].n_rows, n_routed = 0, n_bytes = 0;
     int32_t n_levels = all.trees[b].level;
     int32_t n_products = all.trees[b].block && n_levels > 1 ? 1 : n_levels;
-    for (int32_t t = 0; t < n_products; t++) {
+    for (int32_t t = 0; t < n_levels; t++) {
         int64_t n_rows = n_kept + (tallies ? tallies[t].n_rows : 0);
-        n_bytes += all.costs.n_read + n_rows * all.costs.row;
+        n_bytes += n_rows * all.costs.markov;
+        if (t < n_products) n_bytes += all.costs.n_read + n_rows * all.costs.row;
         if (tallies && tallies[t].n > 0)
             n_routed += tallies[t].n_shared + tallies[t].n_scored / tallies[t].n;
     }
@@ -6767,9 +6788,9 @@ static specrt_status specrt__shared_update(const specrt__shared &j, const specrt
  * sources that only the CPU has, and devices without code for them. */
 
 enum {
-    /* Segments of every level, what each routed source has, and the rest. */
+    /* Segments of every level, also of a Markov head, what each routed source has, and the rest. */
     SPECRT__DEVICE_ROUTED = SPECRT__POLICY_KINDS, /* sources that may be routed */
-    SPECRT__DEVICE_MAX_BLOCKS = SPECRT_TREE_MAX_STEPS + 12 * (int)SPECRT__DEVICE_ROUTED + 32
+    SPECRT__DEVICE_MAX_BLOCKS = 2 * SPECRT_TREE_MAX_STEPS + 12 * (int)SPECRT__DEVICE_ROUTED + 35
 };
 
 /* Memory that was allocated together with what owns it. */
@@ -6897,6 +6918,7 @@ struct specrt_cuda_policy {
     int device; /* that was current when it was made, and has all of it */
     specrt__device_memory memory;
     specrt__cuda_head head;
+    specrt__cuda_head from, to; /* of a Markov head, each with a row by token; rows NULL: none */
     specrt__cuda_segment fixed; /* max_rows 0: none */
     const uint8_t *marks;       /* DEVICE [n_ids] wants of an empty session */
     const int32_t *frequent;    /* DEVICE [n_frequent], or NULL as on the host */
@@ -7067,6 +7089,50 @@ static specrt_status specrt__device_place(specrt_cuda_policy *p, const specrt_se
     SPECRT__TRY(specrt__device_upload_rows(p, s, out, err));
     if (!s->bias) return SPECRT_STATUS_OK;
     return specrt__device_upload(&p->memory, s->bias, n, &out->bias, err);
+}
+
+/* A matrix of a Markov head, a row for each of n tokens, which is 0 where a token has none. Types that no
+ * product takes for states are decoded to f32.
+ *   row_of : [n]; NULL: a token is its row */
+static specrt_status specrt__device_upload_by_token(specrt_cuda_policy *p,
+                                                    const specrt_head_desc *m,
+                                                    const int32_t *row_of, int32_t n,
+                                                    specrt__cuda_head *out, specrt_error *err) {
+    const specrt_env *env = &p->policy->env;
+    const bool decodes = !specrt__head_is_state(m->dtype);
+    const uint8_t *copy = NULL;
+    out->dtype = decodes ? SPECRT_DTYPE_F32 : m->dtype;
+    out->n_rows = n;
+    out->n_cols = m->n_cols;
+    out->row_stride = specrt_row_bytes(out->dtype, m->n_cols);
+    uint8_t *host = specrt__device_host<uint8_t>(env, (size_t)n * out->row_stride, err);
+    if (!host) return SPECRT_STATUS_NO_MEMORY;
+    SPECRT__CLEAR(host, (size_t)n * out->row_stride);
+    for (int32_t i = 0; i < n; i++) {
+        int32_t row = row_of ? row_of[i] : i;
+        void *to = host + (size_t)i * out->row_stride;
+        if (row < 0 || row >= m->n_rows) continue;
+        if (decodes)
+            specrt_row_decode(m->dtype, specrt__head_row(m, row), m->n_cols, (float *)to);
+        else
+            memcpy(to, specrt__head_row(m, row), out->row_stride);
+    }
+    specrt_status status =
+        specrt__device_upload(&p->memory, host, (size_t)n * out->row_stride, &copy, err);
+    out->rows = copy;
+    specrt__base_free(env, host);
+    return status;
+}
+
+/* Roots may be tokens that the head has not. */
+static specrt_status specrt__device_upload_markov(specrt_cuda_policy *p, specrt_error *err) {
+    const specrt_head *head = p->policy->head;
+    int32_t n_roots = p->policy->n_vocab > head->n_ids ? p->policy->n_vocab : head->n_ids;
+    if (!head->desc.markov) return SPECRT_STATUS_OK;
+    SPECRT__TRY(
+        specrt__device_upload_by_token(p, &head->markov.from, NULL, n_roots, &p->from, err));
+    return specrt__device_upload_by_token(p, &head->markov.to, head->row_of, head->n_ids, &p->to,
+                                          err);
 }
 
 /* Which tokens no sequence may propose, and which are fixed. */
@@ -7313,6 +7379,7 @@ static specrt_status specrt__device_make_policy(specrt_cuda_policy *p,
     cudaError_t error = cudaGetDevice(&p->device);
     if (error != cudaSuccess) return specrt__device_fail(error, 0, err);
     SPECRT__TRY(specrt__device_bind(p, desc, err));
+    SPECRT__TRY(specrt__device_upload_markov(p, err));
     SPECRT__TRY(specrt__device_upload_marks(p, err));
     if (host->fixed.n_rows > 0) SPECRT__TRY(specrt__device_place(p, &host->fixed, &p->fixed, err));
     if (host->frequent)
@@ -7340,11 +7407,6 @@ SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *pol
                                 "cuda: head: expected logits that are its products, found a "
                                 "logit_scale of %g and a softcap of %g; use a session on the CPU",
                                 (double)head->logit_scale, (double)head->softcap);
-    if (head->markov)
-        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "cuda: head: expected none with a Markov head, found one of rank "
-                                "%lld; use a session on the CPU",
-                                (long long)head->markov->to.n_cols);
     if (policy->in_head)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                                 "cuda: policy '%.160s': expected rows=packed, found rows=indexed; "
@@ -7719,6 +7781,16 @@ typedef struct specrt__session_route {
     void *scratch;
 } specrt__session_route;
 
+/* What a Markov head adds to a level: products of rows of w1, those of a beam's tokens, with the rows of w2
+ * that a shortlist names; all DEVICE. */
+typedef struct specrt__session_markov {
+    specrt__cuda_layout layout; /* n_segments 0: there is none */
+    specrt__cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
+    specrt__cuda_packing *packings; /* [n_batch] from a beam's tokens to `from` */
+    uint8_t *from;                  /* [n_batch, topk, rank] of w1's type */
+    float *logits; /* [n_batch, topk, n_columns] of a block's position; NULL: no blocks */
+} specrt__session_markov;
+
 struct specrt_cuda_session {
     const specrt_cuda_policy *policy;
     specrt__device_memory memory;
@@ -7743,8 +7815,12 @@ struct specrt_cuda_session {
     /* Shortlists; a level's segments are DEVICE [n_batch, n_segments]. */
     specrt__cuda_layout layout;
     specrt__cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
+    specrt__session_markov markov;
     int32_t n_columns;
-    bool narrow, told; /* products read rows a number at a time; the application knows */
+    bool narrow, told;     /* products read rows a number at a time; the application knows */
+    specrt_cuda_gemm gemm; /* of fixed rows with more than gemm_above states; NULL: none */
+    void *gemm_user;
+    int32_t gemm_above;
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
     float *logits;   /* DEVICE [n_batch, topk or n_block, n_columns] */
     int32_t *ids;    /* DEVICE [n_batch, topk or n_block, topk] */
@@ -8073,13 +8149,42 @@ static specrt_status specrt__session_list(const specrt_cuda_session *s, size_t i
     return SPECRT_STATUS_OK;
 }
 
-/* The shortlists of a level. host [n_batch, n_segments] : while they are made */
+/* A row for each token in place of a segment's own, which their logits know what is masked of. */
+static void specrt__session_by_token(const specrt__cuda_head *rows, specrt__cuda_segment *s) {
+    s->rows = rows->rows;
+    s->row_stride = rows->row_stride;
+    s->places = s->ids;
+    s->bias = NULL;
+    s->masked = NULL;
+    s->scored_by = NULL;
+}
+
+/* The shortlists of a level.
+ *   rows : those of tokens in place of the head's; NULL: the head's
+ *   host [n_batch, n_segments] : while they are made */
 static specrt_status specrt__session_make_level(specrt_cuda_session *s, int32_t level,
-                                                specrt__cuda_segment *host, specrt_error *err) {
+                                                const specrt__cuda_head *rows,
+                                                specrt__cuda_segment *host,
+                                                specrt__cuda_segment **out, specrt_error *err) {
     size_t n = (size_t)s->batch.n, n_segments = (size_t)s->layout.n_segments;
     for (size_t i = 0; i < n; i++)
         SPECRT__TRY(specrt__session_list(s, i, level, host + i * n_segments));
-    return specrt__device_upload(&s->memory, host, n * n_segments, &s->segments[level], err);
+    for (size_t i = 0; i < n * n_segments && rows; i++) specrt__session_by_token(rows, &host[i]);
+    return specrt__device_upload(&s->memory, host, n * n_segments, out, err);
+}
+
+/* The shortlists of a Markov head. host : as above */
+static specrt_status specrt__session_make_markov(specrt_cuda_session *s, specrt__cuda_segment *host,
+                                                 specrt_error *err) {
+    const specrt__cuda_head *to = &s->policy->to;
+    specrt_status status = SPECRT_STATUS_OK;
+    if (!to->rows) return SPECRT_STATUS_OK;
+    s->markov.layout = s->layout;
+    s->markov.layout.n_cols = to->n_cols;
+    for (int32_t i = 0; i < s->layout.n_segments; i++) s->markov.layout.dtypes[i] = to->dtype;
+    for (int32_t t = 0; t < s->tree.num_steps && status == SPECRT_STATUS_OK; t++)
+        status = specrt__session_make_level(s, t, to, host, &s->markov.segments[t], err);
+    return status;
 }
 
 static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specrt_error *err) {
@@ -8089,7 +8194,7 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
     specrt__cuda_segment *host = specrt__device_host<specrt__cuda_segment>(env, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (int32_t t = 0; t < s->tree.num_steps && status == SPECRT_STATUS_OK; t++)
-        status = specrt__session_make_level(s, t, host, err);
+        status = specrt__session_make_level(s, t, NULL, host, &s->segments[t], err);
     s->layout.n_cols = s->policy->head.n_cols;
     int32_t n_fixed = s->policy->fixed.max_rows > 0;
     s->layout.shared[0] = n_fixed > 0;
@@ -8101,6 +8206,7 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
         s->layout.max_rows[i] = host[i].max_rows;
         s->n_columns += host[i].max_rows;
     }
+    if (status == SPECRT_STATUS_OK) status = specrt__session_make_markov(s, host, err);
     specrt__base_free(env, host);
     return status;
 }
@@ -8157,6 +8263,10 @@ static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_
     s->batch.costs.n_fixed = p->policy->fixed.n_rows;
     s->batch.costs.row =
         (int64_t)specrt_row_bytes(specrt__head_type(p->head.dtype), p->head.n_cols);
+    if (p->to.rows) {
+        const specrt_head_desc *to = &p->policy->head->markov.to;
+        s->batch.costs.markov = (int64_t)specrt_row_bytes(to->dtype, to->n_cols);
+    }
     if (p->n_routed == 0) return SPECRT_STATUS_OK;
     for (int32_t i = 0; i < p->n_routed; i++) {
         SPECRT__TRY(specrt__session_make_route(s, &p->routed[i], &s->routes[i], err));
@@ -8182,6 +8292,28 @@ static size_t specrt__session_ranking_bytes(const specrt_cuda_session *s) {
     return passes > nodes ? passes : nodes;
 }
 
+/* Where rows of w1 go, and what becomes of a block's positions. */
+static specrt_status specrt__session_make_from(specrt_cuda_session *s, specrt_error *err) {
+    const specrt_env *env = &s->policy->policy->env;
+    specrt__session_markov *m = &s->markov;
+    size_t n = (size_t)s->batch.n, k = (size_t)s->tree.topk, bytes = k * s->policy->from.row_stride;
+    if (m->layout.n_segments == 0) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt__device_clear(&s->memory, n * bytes, &m->from, err));
+    SPECRT__TRY(specrt__device_clear(&s->memory, s->n_block > 0 ? n * k * (size_t)s->n_columns : 0,
+                                     &m->logits, err));
+    specrt__cuda_packing *host = specrt__device_host<specrt__cuda_packing>(env, n, err);
+    if (!host) return SPECRT_STATUS_NO_MEMORY;
+    SPECRT__CLEAR(host, n);
+    for (size_t i = 0; i < n; i++) {
+        host[i].ids = s->batch.beams[i].tokens;
+        host[i].n = &s->batch.beams[i].n;
+        host[i].rows = m->from + i * bytes;
+    }
+    specrt_status status = specrt__device_upload(&s->memory, host, n, &m->packings, err);
+    specrt__base_free(env, host);
+    return status;
+}
+
 static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt_error *err) {
     specrt__device_memory *m = &s->memory;
     specrt__batch_part *b = &s->batch;
@@ -8201,6 +8333,7 @@ static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt
     s->ring.best = s->best;
     s->ring.k_best = s->k_best;
     SPECRT__TRY(specrt__device_clear(m, 1, &s->count, err));
+    SPECRT__TRY(specrt__session_make_from(s, err));
     return specrt__session_clear(s, 1, specrt__session_ranking_bytes(s), &s->scratch, err);
 }
 
@@ -8848,29 +8981,130 @@ static void specrt__session_tell_narrow(specrt_cuda_session *s, const void *hidd
     env->log(env->user, SPECRT_LOG_INFO, "cuda", line);
 }
 
+/* --- products --- */
+
+/* The rows that the application's function may multiply: fixed ones, which are a range of memory. */
+static bool specrt__session_has_gemm(const specrt_cuda_session *s) {
+    return s->policy->fixed.max_rows > 0 && s->layout.dtypes[0] == s->hidden;
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_set_gemm(specrt_cuda_session *s,
+                                                           specrt_cuda_gemm gemm, void *user,
+                                                           int32_t above) {
+    SPECRT__TRY(specrt__session_check(s, "set_gemm", true, NULL));
+    if (gemm ? above < 1 : above != 0)
+        return specrt_error_set(&s->order.error, SPECRT_STATUS_BAD_ARG,
+                                "set_gemm: above: expected %s, found %d",
+                                gemm ? "1 state or more" : "0 without a function", (int)above);
+    if (gemm && !specrt__session_has_gemm(s))
+        return specrt_error_set(&s->order.error, SPECRT_STATUS_UNSUPPORTED,
+                                "set_gemm: policy '%.160s': expected full or static with rows of "
+                                "%s, the type of hidden, found others",
+                                s->policy->policy->text, specrt_dtype_name(s->hidden));
+    s->gemm = gemm;
+    s->gemm_user = user;
+    s->gemm_above = above;
+    return SPECRT_STATUS_OK;
+}
+
+/* The product of the fixed rows, by the application's function. */
+static specrt_status specrt__session_gemm(specrt_cuda_session *s, int32_t n_states,
+                                          const void *hidden, int32_t step, void *stream) {
+    const specrt__cuda_segment *fixed = &s->policy->fixed;
+    const size_t bytes = specrt_row_bytes(s->hidden, s->layout.n_cols);
+    const specrt_cuda_product product = {n_states,
+                                         fixed->max_rows,
+                                         s->layout.n_cols,
+                                         s->hidden,
+                                         fixed->rows,
+                                         fixed->row_stride,
+                                         fixed->bias,
+                                         hidden,
+                                         (size_t)step * bytes,
+                                         s->logits,
+                                         (size_t)s->n_columns};
+    int code = s->gemm(s->gemm_user, &product, stream);
+    if (code == 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->order.error, SPECRT_STATUS_HOST,
+                            "gemm: expected 0, found %d: the product of %d states failed", code,
+                            (int)n_states);
+}
+
+/* Logits of states that are `step` rows of hidden apart. */
+static specrt_status specrt__session_multiply(specrt_cuda_session *s,
+                                              const specrt__cuda_segment *segments,
+                                              const specrt__cuda_batch *batch, const void *hidden,
+                                              int32_t step, void *stream) {
+    int32_t n_states = batch->n_batch * batch->max_n;
+    bool lends = s->gemm && n_states > s->gemm_above;
+    specrt__head_product p;
+    SPECRT__CLEAR(&p, 1);
+    p.step = step;
+    if (lends) SPECRT__TRY(specrt__session_gemm(s, n_states, hidden, step, stream));
+    return specrt__head_logits(p, &s->layout, lends, segments, batch, hidden, s->hidden, s->logits,
+                               stream);
+}
+
+/* What the Markov head adds to logits for the tokens of a beam.
+ *   before : the logits; those of row i of sequence b at b * step + i * each
+ *   logits : the sums, [n_batch, the beam's max_n, n_columns]; may be `before` */
+static specrt_status specrt__session_add_markov(specrt_cuda_session *s, int32_t level,
+                                                const specrt__cuda_batch *beam, const float *before,
+                                                int64_t step, int64_t each, float *logits,
+                                                void *stream) {
+    const specrt__cuda_head *from = &s->policy->from;
+    const specrt__session_markov *m = &s->markov;
+    specrt__head_product p;
+    if (m->layout.n_segments == 0) return SPECRT_STATUS_OK;
+    SPECRT__CLEAR(&p, 1);
+    p.step = beam->max_n == 1 ? s->tree.topk : 1;
+    p.before = before;
+    p.before_step = step;
+    p.before_each = each;
+    SPECRT__TRY(
+        specrt__cuda_pack(from, m->packings, s->batch.n, s->tree.topk, from->row_stride, stream));
+    return specrt__head_logits(p, &m->layout, 0, m->segments[level], beam, m->from, from->dtype,
+                               logits, stream);
+}
+
+/* The rows of a pass: of the first, the root in the first of topk rows. */
+static specrt__cuda_batch specrt__session_beam_rows(const specrt_cuda_session *s, int32_t level) {
+    return specrt__head_beam_rows(s->batch.beams, s->batch.n, level == 0 ? 1 : s->tree.topk);
+}
+
+/* Ranks the logits of a beam; the trees go on by that.
+ *   last, block : as specrt__tree_rank() */
+static specrt_status specrt__session_rank(specrt_cuda_session *s,
+                                          const specrt__cuda_segment *segments,
+                                          const specrt__cuda_batch *beam, const float *logits,
+                                          bool last, int32_t block, void *stream) {
+    specrt__shortlist_ranks r;
+    dim3 grid;
+    SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, beam, logits, s->tree.topk,
+                                            s->ids, s->logprobs, s->scratch, &r, &grid));
+    r.row_step = s->tree.topk;
+    return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams,
+                             last ? s->batch.drafts : NULL, block, stream);
+}
+
 static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
                                             const void *draft_hidden, const void *draft_input,
                                             void *stream) {
-    specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
+    const specrt__cuda_batch beam = specrt__session_beam_rows(s, level);
     const specrt__cuda_segment *segments = s->segments[level];
-    int32_t k = s->tree.topk;
-    if (level == 0) beam.max_n = 1; /* the root, in the first of k rows */
-    specrt__shortlist_ranks r;
-    dim3 grid;
     SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
-    SPECRT__TRY(specrt__head_logits(&s->layout, segments, &beam, draft_hidden, s->hidden,
-                                    level == 0 ? k : 1, s->logits, stream));
-    if (s->distributions.n_steps == 0) {
-        SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
-                                                s->logprobs, s->scratch, &r, &grid));
-        r.row_step = k;
-        return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams,
-                                 level + 1 < s->tree.num_steps ? NULL : s->batch.drafts, stream);
-    }
+    SPECRT__TRY(specrt__session_multiply(s, segments, &beam, draft_hidden,
+                                         level == 0 ? s->tree.topk : 1, stream));
+    SPECRT__TRY(specrt__session_add_markov(s, level, &beam, s->logits,
+                                           (int64_t)beam.max_n * s->n_columns, s->n_columns,
+                                           s->logits, stream));
+    if (s->distributions.n_steps == 0)
+        return specrt__session_rank(s, segments, &beam, s->logits, level + 1 == s->tree.num_steps,
+                                    0, stream);
     SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
                                      s->batch.samplings, &s->distributions, s->ids, s->logprobs,
                                      stream));
-    return specrt__cuda_tree_expand(s->batch.n, k, s->ids, s->logprobs, s->batch.trees,
+    return specrt__cuda_tree_expand(s->batch.n, s->tree.topk, s->ids, s->logprobs, s->batch.trees,
                                     s->batch.beams, stream);
 }
 
@@ -8907,7 +9141,20 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
     return SPECRT_STATUS_OK;
 }
 
-/* One product of all positions; their ranking goes on with the trees. */
+/* Positions one after another, since what a token adds to the next one is known once it is chosen. */
+static specrt_status specrt__session_draft_each(specrt_cuda_session *s, int32_t n, void *stream) {
+    for (int32_t i = 0; i < n; i++) {
+        const specrt__cuda_batch beam = specrt__session_beam_rows(s, i);
+        SPECRT__TRY(specrt__session_add_markov(s, 0, &beam, s->logits + (int64_t)i * s->n_columns,
+                                               (int64_t)n * s->n_columns, 0, s->markov.logits,
+                                               stream));
+        SPECRT__TRY(specrt__session_rank(s, s->segments[0], &beam, s->markov.logits, i + 1 == n, 1,
+                                         stream));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* One product of all positions; without a Markov head one ranking of all goes on with the trees. */
 static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const void *hidden,
                                                  int32_t n, void *stream) {
     const specrt__cuda_segment *segments = s->segments[0];
@@ -8915,8 +9162,8 @@ static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const v
     specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__side_join(&s->side, stream));
-    SPECRT__TRY(specrt__head_logits(&s->layout, segments, &positions, hidden, s->hidden, 1,
-                                    s->logits, stream));
+    SPECRT__TRY(specrt__session_multiply(s, segments, &positions, hidden, 1, stream));
+    if (s->markov.logits) return specrt__session_draft_each(s, n, stream);
     SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &positions, s->logits,
                                             s->tree.topk, s->ids, s->logprobs, s->scratch, &r,
                                             &grid));

@@ -7,6 +7,7 @@
  *     run a batch         session_create, _begin, _prefill, _draw, _start, _route_ahead, _expand,
  *                         _draft_block, _finish, _verify, _observe, _serve, _get_view, _get_stats,
  *                         _last_error, _close
+ *     lend a product      session_set_gemm
  *
  * CONVENTIONS
  *     Memory     `stream` is a cudaStream_t as void *; NULL: the legacy default stream. DEVICE marks pointers
@@ -56,6 +57,7 @@
  *     shortlist, member                    get_view                     view.states is the membership
  *     params.submit                        serve(s)                     runs retrieval's host part
  *     first, accept, route, observe_chain  none                         the host ends answers
+ *     none                                 set_gemm                     your library's products
  */
 #ifndef SPECRT_CUDA_H
 #define SPECRT_CUDA_H
@@ -149,8 +151,8 @@ typedef struct specrt_cuda_policy_desc {
     size_t embedding_stride; /* bytes; 0: contiguous */
 } specrt_cuda_policy_desc;
 
-/* specrt_cuda_policy_create() : Copies packed rows, routers, graphs and lists to the device. Waits for the
- * device.
+/* specrt_cuda_policy_create() : Copies packed rows, routers, graphs, lists and a Markov head to the device:
+ * of w1 and w2 a row for each token, in f32 where they are not f16 or bf16. Waits for the device.
  *   policy : borrowed for the result's life, with its head and bundle
  * @return OK; NO_DEVICE; DEVICE_ARCH; DEVICE; NO_MEMORY with the bytes; UNSUPPORTED with the source, or for a
  * head with logit_scale or softcap. */
@@ -196,7 +198,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
                                                          specrt_cuda_session **out,
                                                          specrt_error *err);
 
-/* specrt_cuda_session_last_error() : The last call on this session that was refused as BAD_ARG or BAD_ORDER,
+/* specrt_cuda_session_last_error() : The last call on this session that was refused, or whose gemm failed,
  * with one line for a person. Borrowed; the next refusal replaces it. Status OK: none was. For DEVICE see
  * specrt_cuda_check().
  * @return NULL for a session that is NULL. */
@@ -283,21 +285,58 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_sessio
  *       root's. Where it, its rows or the head's are not aligned to 16 bytes, or q8_0 rows are lent, products
  *       take numbers one by one and are slow: specrt_env.log of the head is told, once a session
  *   draft_input : DEVICE [n_batch, topk, n_cols] of params.hidden, which DynaSpec routes by; NULL: unknown
- * @return OK, BAD_ARG, CAPTURE; BAD_ORDER after num_steps passes, and from finish() to observe(). */
+ * @return OK, BAD_ARG, CAPTURE; HOST from gemm; BAD_ORDER after num_steps passes, and from finish() to
+ * observe(). */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *session,
                                                          const void *draft_hidden,
                                                          const void *draft_input, void *stream);
 
 /* specrt_cuda_session_draft_block() : Drafts from a block drafter's states, in place of expand() and
- * finish(). The next call is verify(). CPU twin: specrt_session_draft_block(), without confidence and
- * selector.
+ * finish(). The next call is verify(). It starts a product and a ranking; with a Markov head, a product and
+ * three kernels for each position. CPU twin: specrt_session_draft_block(), without confidence and selector.
  *   draft_hidden : DEVICE [n_batch, n, n_cols] of params.hidden, aligned as for expand(); position 0 proposes
  *       what follows the root. Those of sequences that have not started are read, too
  *   n : positions, 1 to params.n_block
- * @return OK, BAD_ARG, CAPTURE; BAD_ORDER after expand(), and from finish() to observe(). */
+ * @return OK, BAD_ARG, CAPTURE; HOST from gemm; BAD_ORDER after expand(), and from finish() to
+ * observe(). */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_draft_block(specrt_cuda_session *session,
                                                               const void *draft_hidden, int32_t n,
                                                               void *stream);
+
+/* A product that set_gemm() lends: logits[i][j] = hidden[i] . rows[j] + bias[j], with sums in f32. All
+ * pointers are DEVICE memory. In cuBLASLt's words A is `rows` transposed, B is `hidden`, D is `logits`, and
+ * bias is the epilogue's. States are those of all sequences: n_batch of them in the first pass,
+ * n_batch * topk in others, n_batch * n of a block. Those that do not count may have any contents. */
+typedef struct specrt_cuda_product {
+    int32_t n_states;     /* more than set_gemm()'s `above` */
+    int32_t n_rows;       /* the policy's fixed rows, the same in every call of a session */
+    int64_t n_cols;       /* of rows and hidden */
+    specrt_dtype dtype;   /* of rows and hidden: f32, f16 or bf16 */
+    const void *rows;     /* [n_rows, n_cols] */
+    size_t row_stride;    /* bytes from row to row */
+    const float *bias;    /* f32 [n_rows]; NULL: none */
+    const void *hidden;   /* [n_states, n_cols] */
+    size_t hidden_stride; /* bytes from state to state */
+    float *logits;        /* f32 [n_states, n_rows], written; nothing between its rows is */
+    size_t logits_stride; /* numbers from row to row, at least n_rows */
+} specrt_cuda_product;
+
+/* Starts such a product on a stream, which may be captured, and neither waits nor allocates there.
+ *   user : as for set_gemm()
+ *   product : borrowed for the call
+ * @return 0; any other value ends expand() or draft_block() with HOST, and the call may come again. */
+typedef int (*specrt_cuda_gemm)(void *user, const specrt_cuda_product *product, void *stream);
+
+/* specrt_cuda_session_set_gemm() : Lends a product, such as cuBLASLt's, for many states. From now on expand()
+ * and draft_block() call it where more than `above` states meet the rows of `full` or `static`, which are
+ * one range of memory; all else is multiplied as before. A graph keeps what was lent in its capture.
+ *   gemm : NULL: no longer
+ *   user : first argument of gemm
+ *   above : 1 or more; 0 without gemm. bench/gpu times both products at several numbers of states
+ * @return OK; BAD_ARG; UNSUPPORTED for a policy without such rows, or of another type than params.hidden. */
+SPECRT_CUDA_API specrt_status specrt_cuda_session_set_gemm(specrt_cuda_session *session,
+                                                           specrt_cuda_gemm gemm, void *user,
+                                                           int32_t above);
 
 /* specrt_cuda_session_finish() : Writes view.draft, unless the last expand() has. CPU twin:
  * specrt_session_finish().

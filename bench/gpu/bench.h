@@ -86,6 +86,9 @@ bench_work bench_run_shortlist; /* with log-softmax and top-k */
 /* bench_rows() : DEVICE rows of a type by chance, no two alike. */
 void *bench_rows(specrt_dtype dtype, int64_t n_rows, int64_t n_cols);
 
+/* bench_gemm() : cuBLASLt's product, for sessions to be lent; NULL: built without it. */
+extern specrt_cuda_gemm bench_gemm;
+
 /* bench_cycles() : draft cycles of policies, and when one has learnt. */
 void bench_cycles(const bench_shape *shape);
 

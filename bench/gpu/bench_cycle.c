@@ -4,7 +4,7 @@
 #include "cuda/kernels.h"
 #include "bench.h"
 
-enum { STEPS = 6, NODES = 60, PATH = 4, NEW_ROWS = 16 };
+enum { STEPS = 6, NODES = 60, PATH = 4, NEW_ROWS = 16, LENT_ABOVE = 64 };
 
 /* A session and models that cost what theirs would. The drafter is a product of as many bytes as EAGLE-2's
  * layer has for Llama-3-8B: 61,440 rows of 4,096. */
@@ -32,17 +32,20 @@ typedef struct way {
     specrt_sampling sampling;
     bool routed, ahead;
     int32_t n_block; /* at most BENCH_K */
+    bool lends;      /* many states are multiplied by cuBLASLt */
+    bool markov;     /* the head has a Markov head beside it */
 } way;
 
 /* A model whose weights everything shares. */
 typedef struct model {
     const bench_shape *shape;
     specrt_bundle *bundle;
-    specrt_head *head;
-    specrt_head_desc desc; /* of the head, and of the embedding that a router reads */
-    void *rows;            /* DEVICE f16 */
+    specrt_head *head, *with_markov;
+    specrt_head_desc desc;     /* of the head, and of the embedding that a router reads */
+    specrt_markov_desc markov; /* both matrices are one */
+    void *rows;                /* DEVICE f16 */
     bench_product layer;
-    void *host_rows, *sections;
+    void *host_rows, *markov_rows, *sections;
 } model;
 
 /* --- a cycle --- */
@@ -156,10 +159,14 @@ static void open_cycle(cycle *c, model *m, const way *w) {
     specrt_error err = {0};
     uint64_t state = gpu_seed(3);
     memset(c, 0, sizeof *c);
-    must_open(specrt_policy_create(m->bundle, m->head, &wanted, &c->policy, &err), &err);
+    specrt_head *head = w->markov ? m->with_markov : m->head;
+    must_open(specrt_policy_create(m->bundle, head, &wanted, &c->policy, &err), &err);
     must_open(specrt_cuda_policy_create(c->policy, &desc, &c->shared, &err), &err);
     must_open(specrt_cuda_session_create(c->shared, &params, &c->session, &err), &err);
     specrt_cuda_session_get_view(c->session, &c->view);
+    if (w->lends)
+        bench_must(specrt_cuda_session_set_gemm(c->session, bench_gemm, NULL, LENT_ABOVE),
+                   "set_gemm");
     c->layer = &m->layer;
     c->ahead = w->ahead;
     c->n_block = w->n_block;
@@ -189,17 +196,23 @@ static int64_t count_copied(const cycle *c) {
 
 /* --- what a policy costs --- */
 
+/* Columns of a Markov head, as DSpark's have. */
+static int32_t rank(void) {
+    return bench_tiny ? 32 : 256;
+}
+
 typedef struct costs {
     double full, fixed, same; /* draft seconds of `full`, static:32768 and static:3072 */
 } costs;
 
-static void report_draft(cycle *c, bench_result r, const costs *goals, bool learns) {
+static void report_draft(cycle *c, bench_result r, const costs *goals, bool learns, bool markov) {
     double layer = (double)c->layer->head.n_rows * (double)c->layer->head.row_stride;
     double rows = (double)r.rows * (double)c->layer->head.row_stride;
     int64_t copied = count_copied(c), turn = c->turn;
     r.n = BENCH_K;
     r.what = "draft";
     r.bytes = (c->n_block ? 1 : STEPS) * (layer + rows);
+    if (markov) r.bytes += (double)c->n_block * (double)r.rows * 2 * rank();
     r.seconds = bench_time_graph(run_draft, learns ? prepare : NULL, c, &r.spread);
     if (learns && goals->full > 0) {
         r.limit = (1 - 0.516) * goals->full, r.goal = "51.6% below full";
@@ -230,8 +243,9 @@ static void report_host(cycle *c, bench_result r) {
 }
 
 static void name_way(const way *w, char *out, size_t n) {
-    snprintf(out, n, "%s x%d%s%s%s", w->text, (int)w->n_batch, w->shared ? " shared" : "",
-             w->ahead ? " ahead" : "", w->n_block ? " block" : "");
+    snprintf(out, n, "%s x%d%s%s%s%s%s", w->text, (int)w->n_batch, w->shared ? " shared" : "",
+             w->ahead ? " ahead" : "", w->n_block ? " block" : "", w->markov ? " markov" : "",
+             w->lends ? " cublaslt" : "");
 }
 
 /* What sequences are told here is much the same, and so are their windows. */
@@ -243,7 +257,7 @@ static double bench_policy(model *m, const way *w, const costs *goals) {
     bench_result r = {
         .model = name, .dtype = "f16", .rows = specrt_policy_get_info(c.policy)->bound};
     bool learns = specrt_policy_get_info(c.policy)->needs_prompt_logits;
-    report_draft(&c, r, goals, learns);
+    report_draft(&c, r, goals, learns, w->markov);
     if (w->n_batch == 1) report_host(&c, r);
     double seconds = learns ? 0 : bench_time_graph(run_draft, NULL, &c, NULL);
     r.what = "verify";
@@ -334,6 +348,24 @@ static uint8_t *make_bundle(const bench_shape *shape, size_t *n) {
     return fixture_join(tags, parts, sizes, N, n);
 }
 
+/* The same head with a Markov head. */
+static void open_markov(model *m) {
+    size_t bytes = (size_t)m->shape->n_rows * (size_t)rank() * 2;
+    specrt_head_desc desc = m->desc;
+    specrt_error err = {0};
+    void *rows = bench_rows(SPECRT_DTYPE_F16, m->shape->n_rows, rank());
+    m->markov_rows = malloc(bytes);
+    gpu_get(m->markov_rows, rows, bytes);
+    gpu_free(rows);
+    m->markov.from = (specrt_head_desc){.rows = m->markov_rows,
+                                        .dtype = SPECRT_DTYPE_F16,
+                                        .n_rows = m->shape->n_rows,
+                                        .n_cols = rank()};
+    m->markov.to = m->markov.from;
+    desc.markov = &m->markov;
+    must_open(specrt_head_bind(m->bundle, &desc, NULL, &m->with_markov, &err), &err);
+}
+
 static void open_model(model *m, const bench_shape *shape) {
     const bench_shape layer = {"layer", bench_tiny ? 64 : 61440, bench_tiny ? 64 : 4096};
     size_t n, bytes = (size_t)shape->n_rows * (size_t)shape->n_cols * 2;
@@ -349,6 +381,7 @@ static void open_model(model *m, const bench_shape *shape) {
                                  .n_cols = shape->n_cols};
     must_open(specrt_bundle_open_memory(m->sections, n, "sections", NULL, &m->bundle, &err), &err);
     must_open(specrt_head_bind(m->bundle, &m->desc, NULL, &m->head, &err), &err);
+    open_markov(m);
     bench_make(&m->layer, &layer, SPECRT_DTYPE_F16);
 }
 
@@ -365,12 +398,16 @@ void bench_cycles(const bench_shape *shape) {
     for (int32_t n = 1; n <= most; n = n == 1 ? 8 : 2 * n) {
         costs c = {0};
         c.full = bench_policy(&m, &(way){.text = "full", .n_batch = n}, &c);
+        if (bench_gemm && n * BENCH_K > LENT_ABOVE)
+            bench_policy(&m, &(way){.text = "full", .n_batch = n, .lends = true}, &none);
         c.fixed = bench_policy(&m, &(way){.text = fixed, .n_batch = n}, &c);
         c.same = bench_policy(&m, &(way){.text = same, .n_batch = n}, &c);
         bench_policy(&m, &(way){.text = learning, .n_batch = n}, &c);
         bench_policy(&m, &(way){.text = learning, .n_batch = n, .shared = 1}, &none);
         bench_policy(&m, &(way){.text = sum, .n_batch = n}, &none);
         bench_policy(&m, &(way){.text = fixed, .n_batch = n, .n_block = BENCH_K}, &none);
+        bench_policy(&m, &(way){.text = fixed, .n_batch = n, .n_block = BENCH_K, .markov = true},
+                     &none);
         bench_sampled(&m, same, n);
     }
     bench_policy(&m, &(way){.text = "dynaspec", .n_batch = 1, .routed = true}, &none);
@@ -378,6 +415,7 @@ void bench_cycles(const bench_shape *shape) {
                  &none);
     bench_free(&m.layer);
     specrt_head_close(m.head);
+    specrt_head_close(m.with_markov);
     specrt_bundle_close(m.bundle);
-    gpu_free(m.rows), free(m.host_rows), free(m.sections);
+    gpu_free(m.rows), free(m.host_rows), free(m.markov_rows), free(m.sections);
 }

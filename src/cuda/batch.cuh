@@ -16,6 +16,7 @@ typedef struct specrt__batch_costs {
     bool packs;          /* rows are copied; not so where they are shared */
     int32_t n_fixed;     /* rows that all sequences share */
     int64_t row, n_read; /* bytes of a row, and of a level's weights and codes */
+    int64_t markov;      /* of a row of a Markov head; 0: there is none */
 } specrt__batch_costs;
 
 /* Sequences of a batch, side by side: all DEVICE [n], but for what says otherwise. */
@@ -117,9 +118,10 @@ static __device__ int64_t specrt__batch_add_passes(const specrt__batch_part &all
     int64_t n_kept = all.costs.n_fixed + all.states[b].n_rows, n_routed = 0, n_bytes = 0;
     int32_t n_levels = all.trees[b].level;
     int32_t n_products = all.trees[b].block && n_levels > 1 ? 1 : n_levels;
-    for (int32_t t = 0; t < n_products; t++) {
+    for (int32_t t = 0; t < n_levels; t++) {
         int64_t n_rows = n_kept + (tallies ? tallies[t].n_rows : 0);
-        n_bytes += all.costs.n_read + n_rows * all.costs.row;
+        n_bytes += n_rows * all.costs.markov;
+        if (t < n_products) n_bytes += all.costs.n_read + n_rows * all.costs.row;
         if (tallies && tallies[t].n > 0)
             n_routed += tallies[t].n_shared + tallies[t].n_scored / tallies[t].n;
     }

@@ -374,29 +374,130 @@ static void specrt__session_tell_narrow(specrt_cuda_session *s, const void *hidd
     env->log(env->user, SPECRT_LOG_INFO, "cuda", line);
 }
 
+/* --- products --- */
+
+/* The rows that the application's function may multiply: fixed ones, which are a range of memory. */
+static bool specrt__session_has_gemm(const specrt_cuda_session *s) {
+    return s->policy->fixed.max_rows > 0 && s->layout.dtypes[0] == s->hidden;
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_set_gemm(specrt_cuda_session *s,
+                                                           specrt_cuda_gemm gemm, void *user,
+                                                           int32_t above) {
+    SPECRT__TRY(specrt__session_check(s, "set_gemm", true, NULL));
+    if (gemm ? above < 1 : above != 0)
+        return specrt_error_set(&s->order.error, SPECRT_STATUS_BAD_ARG,
+                                "set_gemm: above: expected %s, found %d",
+                                gemm ? "1 state or more" : "0 without a function", (int)above);
+    if (gemm && !specrt__session_has_gemm(s))
+        return specrt_error_set(&s->order.error, SPECRT_STATUS_UNSUPPORTED,
+                                "set_gemm: policy '%.160s': expected full or static with rows of "
+                                "%s, the type of hidden, found others",
+                                s->policy->policy->text, specrt_dtype_name(s->hidden));
+    s->gemm = gemm;
+    s->gemm_user = user;
+    s->gemm_above = above;
+    return SPECRT_STATUS_OK;
+}
+
+/* The product of the fixed rows, by the application's function. */
+static specrt_status specrt__session_gemm(specrt_cuda_session *s, int32_t n_states,
+                                          const void *hidden, int32_t step, void *stream) {
+    const specrt__cuda_segment *fixed = &s->policy->fixed;
+    const size_t bytes = specrt_row_bytes(s->hidden, s->layout.n_cols);
+    const specrt_cuda_product product = {n_states,
+                                         fixed->max_rows,
+                                         s->layout.n_cols,
+                                         s->hidden,
+                                         fixed->rows,
+                                         fixed->row_stride,
+                                         fixed->bias,
+                                         hidden,
+                                         (size_t)step * bytes,
+                                         s->logits,
+                                         (size_t)s->n_columns};
+    int code = s->gemm(s->gemm_user, &product, stream);
+    if (code == 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->order.error, SPECRT_STATUS_HOST,
+                            "gemm: expected 0, found %d: the product of %d states failed", code,
+                            (int)n_states);
+}
+
+/* Logits of states that are `step` rows of hidden apart. */
+static specrt_status specrt__session_multiply(specrt_cuda_session *s,
+                                              const specrt__cuda_segment *segments,
+                                              const specrt__cuda_batch *batch, const void *hidden,
+                                              int32_t step, void *stream) {
+    int32_t n_states = batch->n_batch * batch->max_n;
+    bool lends = s->gemm && n_states > s->gemm_above;
+    specrt__head_product p;
+    SPECRT__CLEAR(&p, 1);
+    p.step = step;
+    if (lends) SPECRT__TRY(specrt__session_gemm(s, n_states, hidden, step, stream));
+    return specrt__head_logits(p, &s->layout, lends, segments, batch, hidden, s->hidden, s->logits,
+                               stream);
+}
+
+/* What the Markov head adds to logits for the tokens of a beam.
+ *   before : the logits; those of row i of sequence b at b * step + i * each
+ *   logits : the sums, [n_batch, the beam's max_n, n_columns]; may be `before` */
+static specrt_status specrt__session_add_markov(specrt_cuda_session *s, int32_t level,
+                                                const specrt__cuda_batch *beam, const float *before,
+                                                int64_t step, int64_t each, float *logits,
+                                                void *stream) {
+    const specrt__cuda_head *from = &s->policy->from;
+    const specrt__session_markov *m = &s->markov;
+    specrt__head_product p;
+    if (m->layout.n_segments == 0) return SPECRT_STATUS_OK;
+    SPECRT__CLEAR(&p, 1);
+    p.step = beam->max_n == 1 ? s->tree.topk : 1;
+    p.before = before;
+    p.before_step = step;
+    p.before_each = each;
+    SPECRT__TRY(
+        specrt__cuda_pack(from, m->packings, s->batch.n, s->tree.topk, from->row_stride, stream));
+    return specrt__head_logits(p, &m->layout, 0, m->segments[level], beam, m->from, from->dtype,
+                               logits, stream);
+}
+
+/* The rows of a pass: of the first, the root in the first of topk rows. */
+static specrt__cuda_batch specrt__session_beam_rows(const specrt_cuda_session *s, int32_t level) {
+    return specrt__head_beam_rows(s->batch.beams, s->batch.n, level == 0 ? 1 : s->tree.topk);
+}
+
+/* Ranks the logits of a beam; the trees go on by that.
+ *   last, block : as specrt__tree_rank() */
+static specrt_status specrt__session_rank(specrt_cuda_session *s,
+                                          const specrt__cuda_segment *segments,
+                                          const specrt__cuda_batch *beam, const float *logits,
+                                          bool last, int32_t block, void *stream) {
+    specrt__shortlist_ranks r;
+    dim3 grid;
+    SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, beam, logits, s->tree.topk,
+                                            s->ids, s->logprobs, s->scratch, &r, &grid));
+    r.row_step = s->tree.topk;
+    return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams,
+                             last ? s->batch.drafts : NULL, block, stream);
+}
+
 static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
                                             const void *draft_hidden, const void *draft_input,
                                             void *stream) {
-    specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
+    const specrt__cuda_batch beam = specrt__session_beam_rows(s, level);
     const specrt__cuda_segment *segments = s->segments[level];
-    int32_t k = s->tree.topk;
-    if (level == 0) beam.max_n = 1; /* the root, in the first of k rows */
-    specrt__shortlist_ranks r;
-    dim3 grid;
     SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
-    SPECRT__TRY(specrt__head_logits(&s->layout, segments, &beam, draft_hidden, s->hidden,
-                                    level == 0 ? k : 1, s->logits, stream));
-    if (s->distributions.n_steps == 0) {
-        SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
-                                                s->logprobs, s->scratch, &r, &grid));
-        r.row_step = k;
-        return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams,
-                                 level + 1 < s->tree.num_steps ? NULL : s->batch.drafts, stream);
-    }
+    SPECRT__TRY(specrt__session_multiply(s, segments, &beam, draft_hidden,
+                                         level == 0 ? s->tree.topk : 1, stream));
+    SPECRT__TRY(specrt__session_add_markov(s, level, &beam, s->logits,
+                                           (int64_t)beam.max_n * s->n_columns, s->n_columns,
+                                           s->logits, stream));
+    if (s->distributions.n_steps == 0)
+        return specrt__session_rank(s, segments, &beam, s->logits, level + 1 == s->tree.num_steps,
+                                    0, stream);
     SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
                                      s->batch.samplings, &s->distributions, s->ids, s->logprobs,
                                      stream));
-    return specrt__cuda_tree_expand(s->batch.n, k, s->ids, s->logprobs, s->batch.trees,
+    return specrt__cuda_tree_expand(s->batch.n, s->tree.topk, s->ids, s->logprobs, s->batch.trees,
                                     s->batch.beams, stream);
 }
 
@@ -433,7 +534,20 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
     return SPECRT_STATUS_OK;
 }
 
-/* One product of all positions; their ranking goes on with the trees. */
+/* Positions one after another, since what a token adds to the next one is known once it is chosen. */
+static specrt_status specrt__session_draft_each(specrt_cuda_session *s, int32_t n, void *stream) {
+    for (int32_t i = 0; i < n; i++) {
+        const specrt__cuda_batch beam = specrt__session_beam_rows(s, i);
+        SPECRT__TRY(specrt__session_add_markov(s, 0, &beam, s->logits + (int64_t)i * s->n_columns,
+                                               (int64_t)n * s->n_columns, 0, s->markov.logits,
+                                               stream));
+        SPECRT__TRY(specrt__session_rank(s, s->segments[0], &beam, s->markov.logits, i + 1 == n, 1,
+                                         stream));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* One product of all positions; without a Markov head one ranking of all goes on with the trees. */
 static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const void *hidden,
                                                  int32_t n, void *stream) {
     const specrt__cuda_segment *segments = s->segments[0];
@@ -441,8 +555,8 @@ static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const v
     specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__side_join(&s->side, stream));
-    SPECRT__TRY(specrt__head_logits(&s->layout, segments, &positions, hidden, s->hidden, 1,
-                                    s->logits, stream));
+    SPECRT__TRY(specrt__session_multiply(s, segments, &positions, hidden, 1, stream));
+    if (s->markov.logits) return specrt__session_draft_each(s, n, stream);
     SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &positions, s->logits,
                                             s->tree.topk, s->ids, s->logprobs, s->scratch, &r,
                                             &grid));

@@ -15,11 +15,12 @@
 #include "decode/session.h"
 #include "cuda/launch.cuh"
 #include "cuda/head_rows.cuh"
+#include "cuda/head.cuh"
 
 enum {
-    /* Segments of every level, what each routed source has, and the rest. */
+    /* Segments of every level, also of a Markov head, what each routed source has, and the rest. */
     SPECRT__DEVICE_ROUTED = SPECRT__POLICY_KINDS, /* sources that may be routed */
-    SPECRT__DEVICE_MAX_BLOCKS = SPECRT_TREE_MAX_STEPS + 12 * (int)SPECRT__DEVICE_ROUTED + 32
+    SPECRT__DEVICE_MAX_BLOCKS = 2 * SPECRT_TREE_MAX_STEPS + 12 * (int)SPECRT__DEVICE_ROUTED + 35
 };
 
 /* Memory that was allocated together with what owns it. */
@@ -147,6 +148,7 @@ struct specrt_cuda_policy {
     int device; /* that was current when it was made, and has all of it */
     specrt__device_memory memory;
     specrt__cuda_head head;
+    specrt__cuda_head from, to; /* of a Markov head, each with a row by token; rows NULL: none */
     specrt__cuda_segment fixed; /* max_rows 0: none */
     const uint8_t *marks;       /* DEVICE [n_ids] wants of an empty session */
     const int32_t *frequent;    /* DEVICE [n_frequent], or NULL as on the host */
@@ -317,6 +319,50 @@ static specrt_status specrt__device_place(specrt_cuda_policy *p, const specrt_se
     SPECRT__TRY(specrt__device_upload_rows(p, s, out, err));
     if (!s->bias) return SPECRT_STATUS_OK;
     return specrt__device_upload(&p->memory, s->bias, n, &out->bias, err);
+}
+
+/* A matrix of a Markov head, a row for each of n tokens, which is 0 where a token has none. Types that no
+ * product takes for states are decoded to f32.
+ *   row_of : [n]; NULL: a token is its row */
+static specrt_status specrt__device_upload_by_token(specrt_cuda_policy *p,
+                                                    const specrt_head_desc *m,
+                                                    const int32_t *row_of, int32_t n,
+                                                    specrt__cuda_head *out, specrt_error *err) {
+    const specrt_env *env = &p->policy->env;
+    const bool decodes = !specrt__head_is_state(m->dtype);
+    const uint8_t *copy = NULL;
+    out->dtype = decodes ? SPECRT_DTYPE_F32 : m->dtype;
+    out->n_rows = n;
+    out->n_cols = m->n_cols;
+    out->row_stride = specrt_row_bytes(out->dtype, m->n_cols);
+    uint8_t *host = specrt__device_host<uint8_t>(env, (size_t)n * out->row_stride, err);
+    if (!host) return SPECRT_STATUS_NO_MEMORY;
+    SPECRT__CLEAR(host, (size_t)n * out->row_stride);
+    for (int32_t i = 0; i < n; i++) {
+        int32_t row = row_of ? row_of[i] : i;
+        void *to = host + (size_t)i * out->row_stride;
+        if (row < 0 || row >= m->n_rows) continue;
+        if (decodes)
+            specrt_row_decode(m->dtype, specrt__head_row(m, row), m->n_cols, (float *)to);
+        else
+            memcpy(to, specrt__head_row(m, row), out->row_stride);
+    }
+    specrt_status status =
+        specrt__device_upload(&p->memory, host, (size_t)n * out->row_stride, &copy, err);
+    out->rows = copy;
+    specrt__base_free(env, host);
+    return status;
+}
+
+/* Roots may be tokens that the head has not. */
+static specrt_status specrt__device_upload_markov(specrt_cuda_policy *p, specrt_error *err) {
+    const specrt_head *head = p->policy->head;
+    int32_t n_roots = p->policy->n_vocab > head->n_ids ? p->policy->n_vocab : head->n_ids;
+    if (!head->desc.markov) return SPECRT_STATUS_OK;
+    SPECRT__TRY(
+        specrt__device_upload_by_token(p, &head->markov.from, NULL, n_roots, &p->from, err));
+    return specrt__device_upload_by_token(p, &head->markov.to, head->row_of, head->n_ids, &p->to,
+                                          err);
 }
 
 /* Which tokens no sequence may propose, and which are fixed. */
@@ -563,6 +609,7 @@ static specrt_status specrt__device_make_policy(specrt_cuda_policy *p,
     cudaError_t error = cudaGetDevice(&p->device);
     if (error != cudaSuccess) return specrt__device_fail(error, 0, err);
     SPECRT__TRY(specrt__device_bind(p, desc, err));
+    SPECRT__TRY(specrt__device_upload_markov(p, err));
     SPECRT__TRY(specrt__device_upload_marks(p, err));
     if (host->fixed.n_rows > 0) SPECRT__TRY(specrt__device_place(p, &host->fixed, &p->fixed, err));
     if (host->frequent)
@@ -590,11 +637,6 @@ SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *pol
                                 "cuda: head: expected logits that are its products, found a "
                                 "logit_scale of %g and a softcap of %g; use a session on the CPU",
                                 (double)head->logit_scale, (double)head->softcap);
-    if (head->markov)
-        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "cuda: head: expected none with a Markov head, found one of rank "
-                                "%lld; use a session on the CPU",
-                                (long long)head->markov->to.n_cols);
     if (policy->in_head)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                                 "cuda: policy '%.160s': expected rows=packed, found rows=indexed; "

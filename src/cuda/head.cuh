@@ -317,15 +317,17 @@ static specrt_status specrt__head_run_all(const specrt__head_product &p, int32_t
     return specrt__head_run<SPECRT_DTYPE_Q8_0>(p, n_batch, stream);
 }
 
+/* Of segments that a product leaves out. */
+#define SPECRT__HEAD_NONE SPECRT_DTYPE_FORCE_INT
+
 /* Segments that sequences share, with all their states at once, and the others. */
 static specrt_status specrt__head_run_batch(specrt__head_product p, int32_t n_batch, void *stream) {
-    const specrt_dtype kNone = SPECRT_DTYPE_FORCE_INT; /* not this time */
     specrt__head_product joined = p;
     for (int32_t i = 0; i < p.layout.n_segments; i++)
         if (n_batch > 1 && p.layout.shared[i])
-            p.layout.dtypes[i] = kNone;
+            p.layout.dtypes[i] = SPECRT__HEAD_NONE;
         else
-            joined.layout.dtypes[i] = kNone;
+            joined.layout.dtypes[i] = SPECRT__HEAD_NONE;
     joined.n = NULL;
     joined.n_states = n_batch * p.max_n;
     joined.n_each = p.max_n;
@@ -377,15 +379,13 @@ static specrt__head_product specrt__head_of_rows(const uint16_t *rows, int32_t n
     return p;
 }
 
-/* specrt__cuda_logits() of states that are `step` rows of hidden apart: of the first of each sequence, where
- * max_n is 1. */
-static specrt_status specrt__head_logits(const specrt__cuda_layout *layout,
-                                         const specrt__cuda_segment *segments,
+/* specrt__cuda_logits() of segments from number `first` on.
+ *   p : zeros, but for what it adds to, and its step: rows of hidden from state to state, where a batch's
+ *       max_n is 1 */
+static specrt_status specrt__head_logits(specrt__head_product p, const specrt__cuda_layout *layout,
+                                         int32_t first, const specrt__cuda_segment *segments,
                                          const specrt__cuda_batch *batch, const void *hidden,
-                                         specrt_dtype dtype, int32_t step, float *logits,
-                                         void *stream) {
-    specrt__head_product p;
-    SPECRT__CLEAR(&p, 1);
+                                         specrt_dtype dtype, float *logits, void *stream) {
     p.n_columns = specrt__head_lay_out(layout, p.starts);
     if (p.n_columns == 0 || !segments || !hidden || !logits) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__head_check_batch(batch));
@@ -395,9 +395,9 @@ static specrt_status specrt__head_logits(const specrt__cuda_layout *layout,
             return SPECRT_STATUS_UNSUPPORTED;
     p.segments = segments;
     p.layout = *layout;
+    for (int32_t i = 0; i < first; i++) p.layout.dtypes[i] = SPECRT__HEAD_NONE;
     p.logits = logits;
     specrt__head_take_states(&p, batch, hidden, dtype);
-    p.step = step;
     return specrt__head_run_batch(p, batch->n_batch, stream);
 }
 
@@ -406,7 +406,9 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
                                                  const specrt__cuda_batch *batch,
                                                  const void *hidden, specrt_dtype dtype,
                                                  float *logits, void *stream) {
-    return specrt__head_logits(layout, segments, batch, hidden, dtype, 1, logits, stream);
+    specrt__head_product p;
+    SPECRT__CLEAR(&p, 1);
+    return specrt__head_logits(p, layout, 0, segments, batch, hidden, dtype, logits, stream);
 }
 
 #endif

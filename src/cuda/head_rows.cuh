@@ -166,6 +166,10 @@ typedef struct specrt__head_product {
     float *logits;    /* [n_batch, max_n, n_columns] */
     int32_t row_step; /* rows of logits from sequence to sequence; 0: max_n */
     int activation;   /* of a router's layer */
+    /* What is added to logits: of state i of sequence b the row of n_columns at
+     * before + b * before_step + i * before_each. It may be these logits. NULL: nothing */
+    const float *before;
+    int64_t before_step, before_each;
 } specrt__head_product;
 
 /* x: a product. SILU: x / (1 + exp(-x)); RESIDUAL: that, and what it was made of. */
@@ -254,6 +258,12 @@ static __device__ bool specrt__head_masked(const specrt__head_product &p,
     return masked[row / 32] >> row % 32 & 1;
 }
 
+/* What is there of the logits of state number `at` of all. */
+static __device__ const float *specrt__head_before(const specrt__head_product &p, int32_t at) {
+    int32_t n_each = p.n_states ? p.n_each : p.max_n;
+    return p.before + at / n_each * p.before_step + at % n_each * p.before_each;
+}
+
 static __device__ void specrt__head_put(const specrt__head_product &p,
                                         const specrt__cuda_segment &s, int32_t row, int32_t state,
                                         float logit) {
@@ -263,6 +273,7 @@ static __device__ void specrt__head_put(const specrt__head_product &p,
         logit = -INFINITY;
     else if (s.bias)
         logit += s.bias[s.places ? s.places[row] : row];
+    if (p.before) logit += specrt__head_before(p, (int32_t)at)[p.starts[blockIdx.y] + row];
     if (p.activation != SPECRT__HEAD_LINEAR) logit /= 1 + expf(-logit);
     if (p.activation == SPECRT__HEAD_RESIDUAL) /* hidden f32 [., n_columns] */
         logit += ((const float *)p.hidden)[at * (size_t)p.n_columns + (size_t)row];

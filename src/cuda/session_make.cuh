@@ -31,6 +31,16 @@ typedef struct specrt__session_route {
     void *scratch;
 } specrt__session_route;
 
+/* What a Markov head adds to a level: products of rows of w1, those of a beam's tokens, with the rows of w2
+ * that a shortlist names; all DEVICE. */
+typedef struct specrt__session_markov {
+    specrt__cuda_layout layout; /* n_segments 0: there is none */
+    specrt__cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
+    specrt__cuda_packing *packings; /* [n_batch] from a beam's tokens to `from` */
+    uint8_t *from;                  /* [n_batch, topk, rank] of w1's type */
+    float *logits; /* [n_batch, topk, n_columns] of a block's position; NULL: no blocks */
+} specrt__session_markov;
+
 struct specrt_cuda_session {
     const specrt_cuda_policy *policy;
     specrt__device_memory memory;
@@ -55,8 +65,12 @@ struct specrt_cuda_session {
     /* Shortlists; a level's segments are DEVICE [n_batch, n_segments]. */
     specrt__cuda_layout layout;
     specrt__cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
+    specrt__session_markov markov;
     int32_t n_columns;
-    bool narrow, told; /* products read rows a number at a time; the application knows */
+    bool narrow, told;     /* products read rows a number at a time; the application knows */
+    specrt_cuda_gemm gemm; /* of fixed rows with more than gemm_above states; NULL: none */
+    void *gemm_user;
+    int32_t gemm_above;
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
     float *logits;   /* DEVICE [n_batch, topk or n_block, n_columns] */
     int32_t *ids;    /* DEVICE [n_batch, topk or n_block, topk] */
@@ -385,13 +399,42 @@ static specrt_status specrt__session_list(const specrt_cuda_session *s, size_t i
     return SPECRT_STATUS_OK;
 }
 
-/* The shortlists of a level. host [n_batch, n_segments] : while they are made */
+/* A row for each token in place of a segment's own, which their logits know what is masked of. */
+static void specrt__session_by_token(const specrt__cuda_head *rows, specrt__cuda_segment *s) {
+    s->rows = rows->rows;
+    s->row_stride = rows->row_stride;
+    s->places = s->ids;
+    s->bias = NULL;
+    s->masked = NULL;
+    s->scored_by = NULL;
+}
+
+/* The shortlists of a level.
+ *   rows : those of tokens in place of the head's; NULL: the head's
+ *   host [n_batch, n_segments] : while they are made */
 static specrt_status specrt__session_make_level(specrt_cuda_session *s, int32_t level,
-                                                specrt__cuda_segment *host, specrt_error *err) {
+                                                const specrt__cuda_head *rows,
+                                                specrt__cuda_segment *host,
+                                                specrt__cuda_segment **out, specrt_error *err) {
     size_t n = (size_t)s->batch.n, n_segments = (size_t)s->layout.n_segments;
     for (size_t i = 0; i < n; i++)
         SPECRT__TRY(specrt__session_list(s, i, level, host + i * n_segments));
-    return specrt__device_upload(&s->memory, host, n * n_segments, &s->segments[level], err);
+    for (size_t i = 0; i < n * n_segments && rows; i++) specrt__session_by_token(rows, &host[i]);
+    return specrt__device_upload(&s->memory, host, n * n_segments, out, err);
+}
+
+/* The shortlists of a Markov head. host : as above */
+static specrt_status specrt__session_make_markov(specrt_cuda_session *s, specrt__cuda_segment *host,
+                                                 specrt_error *err) {
+    const specrt__cuda_head *to = &s->policy->to;
+    specrt_status status = SPECRT_STATUS_OK;
+    if (!to->rows) return SPECRT_STATUS_OK;
+    s->markov.layout = s->layout;
+    s->markov.layout.n_cols = to->n_cols;
+    for (int32_t i = 0; i < s->layout.n_segments; i++) s->markov.layout.dtypes[i] = to->dtype;
+    for (int32_t t = 0; t < s->tree.num_steps && status == SPECRT_STATUS_OK; t++)
+        status = specrt__session_make_level(s, t, to, host, &s->markov.segments[t], err);
+    return status;
 }
 
 static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specrt_error *err) {
@@ -401,7 +444,7 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
     specrt__cuda_segment *host = specrt__device_host<specrt__cuda_segment>(env, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (int32_t t = 0; t < s->tree.num_steps && status == SPECRT_STATUS_OK; t++)
-        status = specrt__session_make_level(s, t, host, err);
+        status = specrt__session_make_level(s, t, NULL, host, &s->segments[t], err);
     s->layout.n_cols = s->policy->head.n_cols;
     int32_t n_fixed = s->policy->fixed.max_rows > 0;
     s->layout.shared[0] = n_fixed > 0;
@@ -413,6 +456,7 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
         s->layout.max_rows[i] = host[i].max_rows;
         s->n_columns += host[i].max_rows;
     }
+    if (status == SPECRT_STATUS_OK) status = specrt__session_make_markov(s, host, err);
     specrt__base_free(env, host);
     return status;
 }
@@ -469,6 +513,10 @@ static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_
     s->batch.costs.n_fixed = p->policy->fixed.n_rows;
     s->batch.costs.row =
         (int64_t)specrt_row_bytes(specrt__head_type(p->head.dtype), p->head.n_cols);
+    if (p->to.rows) {
+        const specrt_head_desc *to = &p->policy->head->markov.to;
+        s->batch.costs.markov = (int64_t)specrt_row_bytes(to->dtype, to->n_cols);
+    }
     if (p->n_routed == 0) return SPECRT_STATUS_OK;
     for (int32_t i = 0; i < p->n_routed; i++) {
         SPECRT__TRY(specrt__session_make_route(s, &p->routed[i], &s->routes[i], err));
@@ -494,6 +542,28 @@ static size_t specrt__session_ranking_bytes(const specrt_cuda_session *s) {
     return passes > nodes ? passes : nodes;
 }
 
+/* Where rows of w1 go, and what becomes of a block's positions. */
+static specrt_status specrt__session_make_from(specrt_cuda_session *s, specrt_error *err) {
+    const specrt_env *env = &s->policy->policy->env;
+    specrt__session_markov *m = &s->markov;
+    size_t n = (size_t)s->batch.n, k = (size_t)s->tree.topk, bytes = k * s->policy->from.row_stride;
+    if (m->layout.n_segments == 0) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt__device_clear(&s->memory, n * bytes, &m->from, err));
+    SPECRT__TRY(specrt__device_clear(&s->memory, s->n_block > 0 ? n * k * (size_t)s->n_columns : 0,
+                                     &m->logits, err));
+    specrt__cuda_packing *host = specrt__device_host<specrt__cuda_packing>(env, n, err);
+    if (!host) return SPECRT_STATUS_NO_MEMORY;
+    SPECRT__CLEAR(host, n);
+    for (size_t i = 0; i < n; i++) {
+        host[i].ids = s->batch.beams[i].tokens;
+        host[i].n = &s->batch.beams[i].n;
+        host[i].rows = m->from + i * bytes;
+    }
+    specrt_status status = specrt__device_upload(&s->memory, host, n, &m->packings, err);
+    specrt__base_free(env, host);
+    return status;
+}
+
 static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt_error *err) {
     specrt__device_memory *m = &s->memory;
     specrt__batch_part *b = &s->batch;
@@ -513,6 +583,7 @@ static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt
     s->ring.best = s->best;
     s->ring.k_best = s->k_best;
     SPECRT__TRY(specrt__device_clear(m, 1, &s->count, err));
+    SPECRT__TRY(specrt__session_make_from(s, err));
     return specrt__session_clear(s, 1, specrt__session_ranking_bytes(s), &s->scratch, err);
 }
 

@@ -21,7 +21,8 @@
  *     specrt__head_tiles             logits, on tensor cores
  *     specrt__head_f32               logits of f32 rows
  *     specrt__shortlist_rank_kernel     the best k of rows of logits, and log-probabilities; the same goes
- *                                    before the next pass in specrt__tree_rank_kernel, before the path in
+ *                                    before the next pass in specrt__tree_rank_kernel, before all levels
+ *                                    of a block in specrt__tree_block_kernel, before the path in
  *                                    specrt__verify_rank_kernel
  *     specrt__window_begin_kernel, _prefill_, _start_, _observe_
  *                                    membership, the window, slots of packed rows and which to pack
@@ -43,6 +44,8 @@
  *     specrt__ring_tell_kernel       a cycle as a record for retrieval on the host, and what came of others
  *     specrt__ring_ask_kernel, _match_
  *                                    a part of a prompt to the host, and members as its cache has them
+ *     specrt__shared_count_kernel, _choose_, _split_
+ *                                    rows that several sequences hold, and what each holds besides
  *     specrt__batch_claim_kernel     which rows of a level no earlier source brought
  */
 #if defined(__NVCC__)

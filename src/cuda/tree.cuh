@@ -158,15 +158,17 @@ static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees
 }
 
 /* As specrt__shortlist_rank_kernel, of topk rows; the last block of a sequence goes on with its tree.
- *   drafts : after the last level the nodes are chosen, too; NULL: more levels come */
+ *   drafts : after the last level the nodes are chosen, too; NULL: more levels come
+ *   block  : 1: one product was for all levels */
 static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
     specrt__tree_rank_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
-                             specrt_cuda_beam *beams, specrt_cuda_draft *drafts) {
+                             specrt_cuda_beam *beams, specrt_cuda_draft *drafts, int32_t block) {
     int64_t b = blockIdx.z, at = b * r.k * r.k;
     if (!specrt__shortlist_rank(r)) return;
+    if (block && specrt__block_thread() == 0) trees[b].block = 1;
     specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, r.k, &beams[b]);
     if (!drafts) return;
-    __syncthreads(); /* the tree has no beam */
+    __syncthreads(); /* the tree has its beam */
     specrt__tree_choose(&trees[b], &drafts[b]);
 }
 
@@ -237,12 +239,13 @@ SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t t
 
 /* specrt__cuda_topk() of topk rows for each beam, then specrt__cuda_tree_expand(), in one launch.
  *   r, grid : the ranking, as specrt__shortlist_shortlist() prepares it
- *   drafts  : as specrt__cuda_tree_finish() writes them; NULL: not after this level */
+ *   drafts  : as specrt__cuda_tree_finish() writes them; NULL: not after this level
+ *   block   : 1: one product was for all levels */
 static specrt_status specrt__tree_rank(const specrt__shortlist_ranks *r, dim3 grid,
                                        specrt__cuda_tree *trees, specrt_cuda_beam *beams,
-                                       specrt_cuda_draft *drafts, void *stream) {
+                                       specrt_cuda_draft *drafts, int32_t block, void *stream) {
     return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0, stream,
-                          *r, trees, beams, drafts);
+                          *r, trees, beams, drafts, block);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_tree_finish(int32_t n_batch,

@@ -441,6 +441,9 @@ typedef struct setting {
     bool chooses;     /* whether they do is the session's choice */
     bool neglects;    /* nobody works off what retrieval is told */
     int32_t n_block;  /* positions of a block; 0: passes draft */
+    /* A product that is lent for more than gemm_above states; NULL: none */
+    specrt_cuda_gemm gemm;
+    int32_t gemm_above;
 } setting;
 
 /* Cycles by calls, or the first so and then by a graph, or all by a graph: after start, or after a cycle's
@@ -599,6 +602,7 @@ static inline void open_device(device *d, const shared_policy *p, const setting 
     device_open(d, p->device, &wanted);
     d->ahead = how->ahead;
     d->n_block = how->n_block;
+    REQUIRE(!specrt_cuda_session_set_gemm(d->session, how->gemm, d, how->gemm_above));
     if (d->n_block)
         gpu_put(d->hidden, block_states(), (size_t)(d->n * d->n_block) * D * sizeof(float));
 }

@@ -39,7 +39,7 @@ $(BUILD)/tests/test_gpu_faults: $(patsubst %,$(BUILD)/tests/gpu/%.o,test_gpu_fau
 # The same tests on nvcc's own host code and PTX, which tests/gpu/ptx executes. One run of nvcc gives both files.
 PTX := $(BUILD)/tests/gpu/ptx
 PTX_ARCH := 75 90
-PTX_TWINS := whole pack logits topk route sketch real session block order tree filter state launches faults
+PTX_TWINS := whole pack logits topk route sketch real session block markov order tree filter state launches faults
 PTX_OBJECTS := $(patsubst tests/gpu/ptx/%.cc,$(PTX)/%.o,$(wildcard tests/gpu/ptx/*.cc))
 $(PTX)/%.o: tests/gpu/ptx/%.cc
 	$(TELL) "CXX $<"

@@ -15,6 +15,9 @@ import tempfile
 WRONG = r"[1-9]\d* failed"
 FORGET = "the host"  # no kernel: the stand-in for the runtime forgets events (forget=1)
 TILES = "head_tilesIL12specrt_dtype1ELi2ELb0"
+EXACT = "head_tilesIL12specrt_dtype1ELi2ELb1"
+STEP = r"(ld\.param\.u64\s+(%rd\d+), \[%rd\d+\+{}\];)"  # of a product
+ZERO = r"\1 mov.u64 \2, 0;"
 WIDE = r"mul\.lo\.s64\s+(%rd\d+), (%rd\d+), (%rd\d+);"
 CUT = r"mul.lo.s64 \1, \2, \3; and.b64 \1, \1, 4294967295;"
 LOADED = r"(ld\.global\.u32\s+(%r\d+), \[[^\]]*\];)"
@@ -72,6 +75,32 @@ FAULTS = [
     ("a cluster member's id cut to 16 bits", "cluster_list_kernel", LOADED, CUT_LOADED, 9, "whole --filter routers",
      WRONG),
     ("a place of a sketch cut to 16 bits", "sketch_name_all", LOADED, CUT_LOADED, 2, "whole --filter sketch", WRONG),
+    ("logits to add to, one column further", EXACT, r"(ld\.global\.f32\s+%f\d+, \[%rd\d+)\]", r"\1+4]", 1,
+     "markov --filter blocks", WRONG),
+    ("logits of the first sequence for all", EXACT, STEP.format(344), ZERO, 1, "markov --filter blocks", WRONG),
+    ("logits of the first state for all", EXACT, STEP.format(352), ZERO, 1, "markov --filter passes", WRONG),
+    ("a block that counts as passes", "tree_rank_kernel", r"st\.global\.u32\s+\[%rd\d+\+28\][^;]*;", "", 1,
+     "markov --filter blocks", WRONG),
+    ("no barrier between keys of a level and their ranks", "tree_block_kernel", r"bar\.sync\s+0;", "", 21,
+     "block --filter twins", "race"),
+    ("no barrier between a block's levels", "tree_block_kernel", r"bar\.sync\s+0;", "", 23, "block --filter twins",
+     WRONG),
+    ("no barrier between chosen nodes and what is written", "tree_block_kernel", r"bar\.sync\s+0;", "", 26,
+     "block --filter twins", "race"),
+    ("holders counted by a load and a store", "shared_count_kernel",
+     r"atom\.global\.add\.u32\s+(%r\d+), \[(%rd\d+)\], 1;",
+     r"ld.global.u32 \1, [\2]; { .reg .b32 more; add.s32 more, \1, 1; st.global.u32 [\2], more; }", 1,
+     "block --filter twins", "race"),
+    ("shared rows placed before all have counted", "shared_choose_kernel", r"bar\.sync\s+0;", "", 1,
+     "block --filter twins", "out of bounds"),
+    ("a mask of shared rows from half a warp", "shared_split_kernel",
+     r"vote\.sync\.ballot\.b32\s+(%r\d+), (%p\d+), [-%\w]+;", r"vote.sync.ballot.b32 \1, \2, 65535;", 1,
+     "block --filter twins", "not in its own mask"),
+    ("candidates listed before all have counted", "verify_candidates_kernel", r"bar\.sync\s+0;", "", 3, "filter",
+     WRONG),
+    ("candidates sorted where others still read", "verify_candidates_kernel", r"bar\.sync\s+0;", "", 5, "filter",
+     "race"),
+    ("a filter that reads what others still write", "verify_filter_kernel", r"bar\.sync\s+0;", "", 2, "filter", "race"),
     ("streams that wait for no event", FORGET, "", "", 0, "session --filter greedy", "no event orders them"),
 ]
 
