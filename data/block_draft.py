@@ -142,6 +142,7 @@ class Block:
                 "mask_token_id": self.mask, "target_layer_ids": [t - 1 for t in self.taps],
                 "sample_from_anchor": True, "markov_head_type": "vanilla",
                 "markov_rank": self.w["markov_w1"].shape[1], "enable_confidence_head": True,
+                "confidence_head_with_markov": True,  # vLLM takes a missing one for false
                 "hidden_act": "silu", "hidden_size": s.d, "head_dim": s.n_rot,
                 "intermediate_size": self.w["0.ffn_gate"].shape[0], "num_attention_heads": s.n_heads,
                 "num_key_value_heads": s.n_kv, "num_hidden_layers": self.n_layers, "rms_norm_eps": model.EPS,

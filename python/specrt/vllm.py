@@ -39,6 +39,7 @@ HEADS = [("vllm.model_executor.layers.logits_processor", "LogitsProcessor",
          ("vllm.model_executor.layers.vocab_parallel_embedding", "ParallelLMHead", ("__init__",))]
 DRAFTERS = {"V2": ("vllm.v1.worker.gpu.spec_decode.speculator", "DraftModelSpeculator", ("load_model", "sample_draft")),
             "V1": ("vllm.v1.spec_decode.llm_base_proposer", "SpecDecodeBaseProposer", ("load_model", "_greedy_sample"))}
+WALK = [("vllm.v1.worker.gpu.spec_decode.dspark.speculator", "DSparkSpeculator", ("_sample_sequential",))]
 RUNNERS = {"V2": ("vllm.v1.worker.gpu.model_runner", "GPUModelRunner", ("sample",)),
            "V1": ("vllm.v1.worker.gpu_model_runner", "GPUModelRunner", ("_sample",))}
 
@@ -95,6 +96,9 @@ def find(version: str, hooks: list[tuple[str, str, tuple[str, ...]]]) -> list[ty
     return out
 
 
+BLOCK = "precompute_and_store_context_kv"  # a model that drafts blocks has this method
+
+
 # --- the head of a list ---
 
 @dataclass
@@ -102,20 +106,25 @@ class Columns:
     """The columns of a listed head's logits. All heads of a drafter share one."""
     ids: Any            # int64 [n] ascending: the token of each column; of a drafter with a d2t its place there
     chooses: bool       # whether the drafter's best column is chosen first and becomes a token afterwards
-    table: Any          # of the logits at present: ids, or int64 [n_states, n + W], the windows' tokens behind the list's
+    table: Any          # of the logits at present: ids, or int64 [n_requests, n + W], the windows' tokens behind the list's
     narrow: bool = False  # the logits at present: [..., n], or [..., vocabulary] with -inf for unlisted tokens
     n_calls: int = 0    # how often logits were computed
     window: Any = None  # Window
 
     def widen(self, requests: Any) -> None:
-        """The states to be scored are of requests int [n_states]."""
+        """The states to be scored are of requests int [n_requests], as many of each."""
         import torch
         own = self.window.tokens(requests)
         self.table = torch.cat([self.ids.expand(len(own), -1), own], 1)
 
+    def of(self, n_states: int) -> Any:
+        """The table of n_states states."""
+        table = self.table
+        return table if table is self.ids else table.repeat_interleave(n_states // len(table), 0)
+
     def tokens(self, columns: Any) -> Any:
         """The tokens of columns int64 [n_states]."""
-        return self.table.expand(len(columns), -1).gather(1, columns[:, None])[:, 0]
+        return self.of(len(columns)).expand(len(columns), -1).gather(1, columns[:, None])[:, 0]
 
 
 def gather(head: Any, ids: Any) -> Any:
@@ -141,6 +150,7 @@ def listed_head(head: Any, columns: Columns) -> Any:
     out.weight.data[:len(rows)] = rows
     out.quant_method.process_weights_after_loading(out)
     out.specrt_columns = columns
+    out._retain_weight_for_gather = out.is_w4a16_nvfp4 = False  # DSpark's top k asks its Markov head for these
     if columns.window is not None:
         out.quant_method = Widened(out.quant_method, columns, Rows(head, gather))
     return out
@@ -155,10 +165,8 @@ def heads(drafter: Any) -> list[tuple[Any, str, Any]]:
         raise SpecrtError(f"{name}: scores by ordered embeddings, which read few rows already; unset SPECRT_TOKEN_MAP")
     if getattr(drafter.speculative_config, "use_heterogeneous_vocab", False):
         raise SpecrtError(f"{name}: use_heterogeneous_vocab: expected a drafter of the target's vocabulary")
-    whole = {"markov_w2"} if getattr(drafter, "_draft_topk", None) else set()  # DSpark reads few of its rows, by id
     found = [(parent, key, child) for parent in model.modules() for key, child in parent._modules.items()
-             if key not in whole and (isinstance(child, ParallelLMHead)
-                                      or key == "lm_head" and isinstance(child, VocabParallelEmbedding))]
+             if isinstance(child, ParallelLMHead) or key == "lm_head" and isinstance(child, VocabParallelEmbedding)]
     if not found or hasattr(model, "sample_sequential"):
         raise SpecrtError(f"{name}: expected a head module (ParallelLMHead) that vLLM's code alone scores by, found "
                           f"{'kernels of its own' if found else 'none'}")
@@ -177,16 +185,20 @@ def find_columns(model: Any, n_rows: int, ids: np.ndarray, device: Any) -> Colum
     if not len(ids) or int(ids[0]) < 0 or int(ids[-1]) >= n_rows:
         raise SpecrtError(f"ids: expected some in [0, {n_rows}), the drafter's vocabulary, found "
                           f"{int(ids[-1]) if len(ids) else 'none'}; the list is another model's")
-    # Such models, and Gemma 4 with suppressed tokens, work on logits of the whole vocabulary.
+    # EAGLE-3 models, those with a d2t, and Gemma 4 with suppressed tokens work on logits of the whole vocabulary.
+    wide = d2t is not None or hasattr(model, "draft_id_to_target_id") and not hasattr(model, BLOCK)
     suppresses = any(value is not None for name, value in vars(model).items() if name.startswith("_suppress"))
-    return Columns(ids, not hasattr(model, "draft_id_to_target_id") and not suppresses, ids)
+    return Columns(ids, not wide and not suppresses, ids)
 
 
 def make_window(drafter: Any, n_rows: int, ids: Any, width: int) -> Window:
     """Windows of `width` tokens beside the list ids int64 [n], for a head of n_rows."""
     model, name, most = drafter.model, type(drafter.model).__name__, n_rows - len(ids)
-    if not hasattr(drafter, "sample_draft") or hasattr(drafter, "_sample_sequential") or hasattr(model, "compute_candidates"):
+    if not hasattr(drafter, "sample_draft") or hasattr(model, "compute_candidates") or hasattr(drafter, "_jacobi_refine"):
         raise SpecrtError(f"{name}: SPECRT_WINDOW: expected a drafter of runner V2 whose drafts name their requests; unset it")
+    if getattr(drafter, "_draft_topk", None):
+        raise SpecrtError(f"{name}: SPECRT_WINDOW: expected no dspark_draft_topk, which reads the Markov head by the list's "
+                          "columns; unset one of them")
     if getattr(model, "draft_id_to_target_id", None) is not None:
         raise SpecrtError(f"{name}: SPECRT_WINDOW: expected a drafter of the target's vocabulary, found a d2t; unset it")
     if width > most:
@@ -194,6 +206,21 @@ def make_window(drafter: Any, n_rows: int, ids: Any, width: int) -> Window:
     drafter.use_local_argmax_reduction = False  # it sees the list's columns alone, which every rank has anyway
     log.info("specrt: %s has windows of %d tokens for up to %d requests", name, width, drafter.max_num_reqs)
     return Window(drafter.max_num_reqs, width, drafter.num_speculative_steps + 1, ids, n_rows)
+
+
+def walk_in_columns(drafter: Any, columns: Columns) -> None:
+    """DSpark adds its Markov head in the list's columns, as vLLM does for a d2t, and makes tokens of what it chose. Sampled
+    drafts of windows alone have logits of the whole vocabulary."""
+    whole, n_best, is_sampled = drafter.model.map_draft_to_target, drafter._draft_topk or 0, drafter.draft_logits is not None
+    if n_best > len(columns.ids):
+        raise SpecrtError(f"dspark_draft_topk: expected at most {len(columns.ids)}, the rows of the list, found {n_best}")
+    if is_sampled and columns.window is not None:
+        return
+    columns.narrow = True
+    drafter.model.map_draft_to_target = lambda found: whole(columns.tokens(found))
+    if is_sampled:
+        drafter._d2t_scatter_index = whole(columns.ids)
+        drafter._draft_scatter_buf = drafter.draft_logits.new_full((drafter.max_num_reqs, drafter.vocab_size), float("-inf"))
 
 
 def trim(drafter: Any, ids: np.ndarray, width: int = 0) -> Columns:
@@ -210,6 +237,8 @@ def trim(drafter: Any, ids: np.ndarray, width: int = 0) -> Columns:
         if id(child) not in done:
             done[id(child)] = listed_head(child, columns)
         setattr(parent, name, done[id(child)])
+    if hasattr(drafter, "_sample_sequential"):
+        walk_in_columns(drafter, columns)
     log.info("specrt: %s scores %d of %d rows", type(model).__name__, len(columns.ids), head.org_vocab_size)
     return columns
 
@@ -237,7 +266,7 @@ def scores(forward: Any) -> Any:
             return logits
         wide = logits.new_full((*logits.shape[:-1], self.org_vocab_size), float("-inf"))
         # Empty places of windows repeat a listed token, whose logit may round otherwise there: the larger one counts.
-        return wide.scatter_reduce_(-1, columns.table.expand_as(logits), logits, "amax")
+        return wide.scatter_reduce_(-1, columns.of(len(logits)).expand_as(logits), logits, "amax")
     return listed
 
 
@@ -271,6 +300,20 @@ def draws(draw: Any) -> Any:
             return columns.tokens(out) if columns.narrow else out
         finally:
             columns.narrow, columns.table = False, columns.ids
+    return listed
+
+
+def walks(walk: Any) -> Any:
+    """_sample_sequential(n_requests, ...) of DSpark: the windows are those of its requests."""
+    def listed(self: Any, n_requests: int, *args: Any) -> None:
+        columns, n_steps = getattr(self, "_specrt_columns", None), self.num_speculative_steps
+        if columns is None or columns.window is None:
+            return walk(self, n_requests, *args)
+        columns.widen(self.sample_idx_mapping[:n_requests * n_steps:n_steps])
+        try:
+            return walk(self, n_requests, *args)
+        finally:
+            columns.table = columns.ids
     return listed
 
 
@@ -422,4 +465,7 @@ def register() -> None:
         if wanted.metrics or wanted.window and runner == "V2":
             [sampler] = find(vllm.__version__, [RUNNERS[runner]])
             replace(sampler, RUNNERS[runner][2][0], samples(wanted, runner, counts(owner, verdict)))
+    if wanted.window:
+        [drafter] = find(vllm.__version__, WALK)
+        replace(drafter, WALK[0][2][0], walks)
     mend_sampling()

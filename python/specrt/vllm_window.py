@@ -111,7 +111,7 @@ class Widened:
         if columns.table is columns.ids:
             return logits
         n = len(columns.ids)
-        return torch.cat([logits[..., :n], self.rows.score(hidden, columns.table[:, n:])], -1)
+        return torch.cat([logits[..., :n], self.rows.score(hidden, columns.of(len(hidden))[:, n:])], -1)
 
 
 def follows(sample: Any) -> Any:

@@ -76,6 +76,23 @@ def target_folder():
     return work / "target"
 
 
+def dflash_folder():
+    """The sample's block drafter as a DFlash in z-lab's form: no Markov head, and no position of its own for the last token. It
+    was not trained so, and its drafts are seldom accepted."""
+    from safetensors.torch import load_file, save_file
+    out, config = work / "dflash", json.loads(pathlib.Path("data/sample/block/config.json").read_text())
+    if not out.exists():
+        out.mkdir()
+        save_file({name: weight for name, weight in load_file("data/sample/block/model.safetensors").items()
+                   if not name.startswith(("markov_head", "confidence_head"))}, out / "model.safetensors")
+        own = {key: config.pop(key) for key in ("mask_token_id", "target_layer_ids")}
+        for key in [*filter(lambda key: key.startswith(("markov", "enable", "confidence", "sample")), config)]:
+            del config[key]
+        config |= {"architectures": ["DFlashDraftModel"], "max_position_embeddings": 2048, "dflash_config": own}
+        (out / "config.json").write_text(json.dumps(config))
+    return out
+
+
 def documented(names):
     """The command of the vLLM plug-in's page, with paths in place of some of its words."""
     page = pathlib.Path("docs/integrations/vllm.md").read_text()

@@ -22,7 +22,7 @@ def table():
         elif line and not line.startswith("#"):
             file, what, who = (part.strip() for part in line.split("|"))
             rows.append((file, what, who))
-    for name in "HEADS", "DRAFTERS", "RUNNERS":
+    for name in "HEADS", "DRAFTERS", "WALK", "RUNNERS":
         hooks = constant("python/specrt/vllm.py", name)
         for module, owner, methods in hooks if isinstance(hooks, list) else hooks.values():
             out["vllm"] += [(module.replace(".", "/") + ".py", f"{owner}.{method}()", "plug-in: replaces it")

@@ -100,6 +100,9 @@ def write_drafter(path, folder, tokenizer):
     if str(path).endswith(".gguf"):
         hf_folder.write(path, folder, tokenizer)
         return
+    if pathlib.Path(path).is_dir():
+        shutil.copytree(path, folder)
+        return
     folder.mkdir(parents=True)
     shutil.copy(path, folder / "model.safetensors")
     shutil.copy(pathlib.Path(path).parent / "config.json", folder)
@@ -360,7 +363,7 @@ def times(pair, rounds, n_sequences):
 
 def sample_pair():
     sample = Pair("sample", live.TARGET, live.TOKENIZER, live.TEMPLATE,
-                  {"eagle": "data/sample/draft.safetensors", "draft_model": live.SMALL})
+                  {"eagle": "data/sample/draft.safetensors", "draft_model": live.SMALL, "dflash": live.dflash_folder()})
     count(sample)
     return sample
 
