@@ -227,9 +227,10 @@ static void print_by_hidden(specrt_dtype dtype, int32_t n_rows, int64_t n_cols, 
 }
 
 int main(int argc, char **argv) {
-    static const specrt_dtype types[] = {SPECRT_DTYPE_F32,  SPECRT_DTYPE_F16,  SPECRT_DTYPE_BF16,
-                                         SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_Q4_0, SPECRT_DTYPE_Q4_1,
-                                         SPECRT_DTYPE_Q4_K, SPECRT_DTYPE_Q5_K, SPECRT_DTYPE_Q6_K};
+    static const specrt_dtype types[] = {SPECRT_DTYPE_F32,    SPECRT_DTYPE_F16,  SPECRT_DTYPE_BF16,
+                                         SPECRT_DTYPE_Q8_0,   SPECRT_DTYPE_Q4_0, SPECRT_DTYPE_Q4_1,
+                                         SPECRT_DTYPE_IQ4_NL, SPECRT_DTYPE_Q4_K, SPECRT_DTYPE_Q5_K,
+                                         SPECRT_DTYPE_Q6_K};
     enum { N_TYPES = sizeof types / sizeof types[0] };
     static const int shapes[][2] = {{3072, 256}, {3072, 4096}, {32768, 1024}, {32768, 4096}};
     bool json = argc > 1 && strcmp(argv[1], "--json") == 0;

@@ -1,7 +1,7 @@
 /* bench_sketch.c : one level of a tree over the full head and over a sketch of it, on one core: time by
  * phase, beside reading the same bytes. A level finds signs in the cache as the one before left them, but the
  * first after the full head. Weights are random: what is found does not matter.
- *   bench_sketch [ROWS COLUMNS SIGNS NAMED KEEP [f16|q8_0]] */
+ *   bench_sketch [ROWS COLUMNS SIGNS NAMED KEEP [f16|q8_0|q4_0|iq4_nl]] */
 #define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
@@ -38,7 +38,7 @@ static void require(specrt_status status, const specrt_error *err) {
     if (status) fprintf(stderr, "bench_sketch: %s\n", err->msg), exit(1);
 }
 
-/* Numbers of f16 near 0.03, of either sign; of q8_0 they are scales now and then. */
+/* Numbers of f16 near 0.03, of either sign; of blocks they are scales now and then. */
 static void fill_halves(uint8_t *out, size_t n) {
     uint64_t state = 3;
     for (size_t i = 0; i < n; i++) {
@@ -121,6 +121,15 @@ static void floors(bench *b, int32_t n, times *best) {
                       &best->read);
 }
 
+static specrt_dtype type_named(const char *name) {
+    static const specrt_dtype types[] = {SPECRT_DTYPE_F16, SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_Q4_0,
+                                         SPECRT_DTYPE_IQ4_NL};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(name, specrt_dtype_name(types[i])) == 0) return types[i];
+    fprintf(stderr, "bench_sketch: type: expected f16, q8_0, q4_0 or iq4_nl, found %s\n", name);
+    exit(2);
+}
+
 int main(int argc, char **argv) {
     bench b = {128256, 4096, 96,  256,  8016, SPECRT_DTYPE_F16, NULL, NULL,
                NULL,   {0},  {0}, NULL, NULL};
@@ -131,7 +140,7 @@ int main(int argc, char **argv) {
         b.n_signs = atoi(argv[3]);
         b.named = atoi(argv[4]);
         b.keep = atoi(argv[5]);
-        if (argc > 6 && strcmp(argv[6], "q8_0") == 0) b.dtype = SPECRT_DTYPE_Q8_0;
+        if (argc > 6) b.dtype = type_named(argv[6]);
     }
     open_all(&b);
     snprintf(text, sizeof text, "sketch:%d@keep=%d", b.named, b.keep);

@@ -264,7 +264,8 @@ replay_pair() { bench/replay.sh $which "${given[@]}"; }
 
 # Rows, columns, signs, rows named, places refined, format: heads of Qwen2.5, Llama 3, 128k.
 sketch() {
-    for shape in "151936 896 96 256 9496 q8_0" "128256 4096 96 256 8016 f16" \
+    for shape in "151936 896 96 256 9496 q8_0" "151936 896 96 256 9496 q4_0" \
+        "151936 896 96 256 9496 iq4_nl" "128256 4096 96 256 8016 f16" \
         "128256 256 96 128 8016 f16"; do
         # shellcheck disable=SC2086
         "$build/bench/bench_sketch" $shape

@@ -16,7 +16,7 @@ import published
 def rivals(pair, n_rows):
     """What others do instead of cutting rows by frequency or by the text."""
     probes = [f"centroid:{k}" for k in (8, 16, 32, 64, 128)] if "centroid" in pair.sections else []
-    return ["full@head=q8_0", "full@head=q4_1", "full@head=q4_0", "sketch:1", f"sketch:1@keep={n_rows}", *probes]
+    return ["full@head=q8_0", "full@head=q4_1", "full@head=iq4_nl", "full@head=q4_0", "sketch:1", f"sketch:1@keep={n_rows}", *probes]
 
 
 def sizes_of(n_rows):

@@ -144,8 +144,7 @@ typedef struct specrt_error {
     char msg[512]; /* one line: file or object, field, expected, found, fix; NUL-terminated */
 } specrt_error;
 
-/* specrt_status_name() : Static text for a status, never NULL.
- *   status : any number */
+/* specrt_status_name() : Static text for any number that a status may have, never NULL. */
 SPECRT_API const char *specrt_status_name(specrt_status status);
 
 /* ---- environment ---- */
@@ -176,6 +175,7 @@ typedef struct specrt_env {
     X(Q4_K, 12, 256, 144, "q4_k")                                                                  \
     X(Q5_K, 13, 256, 176, "q5_k")                                                                  \
     X(Q6_K, 14, 256, 210, "q6_k")                                                                  \
+    X(IQ4_NL, 20, 32, 18, "iq4_nl")                                                                \
     X(I32, 26, 1, 4, "i32")                                                                        \
     X(I64, 27, 1, 8, "i64")                                                                        \
     X(BF16, 30, 1, 2, "bf16")
@@ -4139,6 +4139,8 @@ SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt
 // >>rows : src/core/rows.h
 /* rows.h : decoding of rows that are stored in blocks */
 
+/* The weights of 16 codes of iq4_nl with a scale of 1: close where weights are many. */
+
 /* ---- one block each: bytes in ggml's layout to f32 -------------------------------------------- */
 
 SPECRT__INTERNAL void specrt__rows_decode_blocks(specrt_dtype dtype, const uint8_t *row,
@@ -4193,6 +4195,17 @@ static void specrt__rows_q4_1(const uint8_t *block, float *out) {
     for (int i = 0; i < 16; i++) {
         out[i] = d * (float)(block[4 + i] & 15) + m;
         out[16 + i] = d * (float)(block[4 + i] >> 4) + m;
+    }
+}
+
+SPECRT__INTERNAL const int8_t specrt__rows_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                         1,    13,   25,  38,  53,  69,  89,  113};
+
+static void specrt__rows_iq4_nl(const uint8_t *block, float *out) {
+    float d = specrt__base_f16(specrt__base_load16(block));
+    for (int i = 0; i < 16; i++) {
+        out[i] = d * (float)specrt__rows_levels[block[2 + i] & 15];
+        out[16 + i] = d * (float)specrt__rows_levels[block[2 + i] >> 4];
     }
 }
 
@@ -4279,6 +4292,7 @@ static specrt__rows_decoder specrt__rows_find_decoder(specrt_dtype dtype) {
     case SPECRT_DTYPE_Q4_K: return specrt__rows_q4_k;
     case SPECRT_DTYPE_Q5_K: return specrt__rows_q5_k;
     case SPECRT_DTYPE_Q6_K: return specrt__rows_q6_k;
+    case SPECRT_DTYPE_IQ4_NL: return specrt__rows_iq4_nl;
     default: return NULL;
     }
 }
@@ -4753,7 +4767,8 @@ specrt__blocks_find(const specrt__simd_kernels *kernels, specrt_dtype dtype);
     X(__VA_ARGS__, q5_1, Q5_1, 192)                                                                \
     X(__VA_ARGS__, q4_k, Q4_K, 144)                                                                \
     X(__VA_ARGS__, q5_k, Q5_K, 176)                                                                \
-    X(__VA_ARGS__, q6_k, Q6_K, 210)
+    X(__VA_ARGS__, q6_k, Q6_K, 210)                                                                \
+    X(__VA_ARGS__, iq4_nl, IQ4_NL, 144)
 
 #define SPECRT__BLOCKS_ENTRY(isa, format, name, n_bytes)                                           \
     {SPECRT_DTYPE_##name, specrt__blocks_four_##format##_##isa,                                    \
@@ -4832,10 +4847,11 @@ typedef struct specrt__blocks_ready {
         (to) + at, SPECRT__SIMD_OP(isa, mul)(SPECRT__SIMD_OP(isa, splat)(half),                    \
                                              specrt__blocks_floats_##isa(codes, (at)&8)))
 
-#define SPECRT__BLOCKS_READY_q4_0(isa, L, b, n, s) SPECRT__BLOCKS_HALVES(isa, b, n, 18, s)
-#define SPECRT__BLOCKS_READY_q4_1(isa, L, b, n, s) SPECRT__BLOCKS_HALVES(isa, b, n, 20, s)
-#define SPECRT__BLOCKS_READY_q5_0(isa, L, b, n, s) SPECRT__BLOCKS_HALVES(isa, b, n, 22, s)
-#define SPECRT__BLOCKS_READY_q5_1(isa, L, b, n, s) SPECRT__BLOCKS_HALVES(isa, b, n, 24, s)
+#define SPECRT__BLOCKS_READY_q4_0(isa, L, b, n, s)   SPECRT__BLOCKS_HALVES(isa, b, n, 18, s)
+#define SPECRT__BLOCKS_READY_q4_1(isa, L, b, n, s)   SPECRT__BLOCKS_HALVES(isa, b, n, 20, s)
+#define SPECRT__BLOCKS_READY_iq4_nl(isa, L, b, n, s) SPECRT__BLOCKS_HALVES(isa, b, n, 18, s)
+#define SPECRT__BLOCKS_READY_q5_0(isa, L, b, n, s)   SPECRT__BLOCKS_HALVES(isa, b, n, 22, s)
+#define SPECRT__BLOCKS_READY_q5_1(isa, L, b, n, s)   SPECRT__BLOCKS_HALVES(isa, b, n, 24, s)
 #define SPECRT__BLOCKS_READY_q4_k(isa, L, b, n, s)                                                 \
     specrt__blocks_codes codes = specrt__blocks_scales((b) + 4);                                   \
     SPECRT__BLOCKS_TIMES(isa, L, SPECRT__BLOCKS_HALF(isa, b), codes, (s)->scales);                 \
@@ -4888,7 +4904,15 @@ typedef struct specrt__blocks_ready {
                                      scale, offset);                                               \
     }
 
-/* The same with a fifth bit, bit `first` of the word at `high` on. */
+/* The same where a nibble is the place of its weight. */
+#define SPECRT__BLOCKS_LEVELS(isa, target, V)                                                      \
+    target static inline V specrt__blocks_levels_##isa(const uint8_t *p, int from, int at,         \
+                                                       float scale) {                              \
+        return SPECRT__BLOCKS_WEIGHT(                                                              \
+            isa, specrt__blocks_look_##isa(specrt__blocks_bits(p, from, 4)), at, scale, 0);        \
+    }
+
+/* Nibbles with a fifth bit, bit `first` of the word at `high` on. */
 #define SPECRT__BLOCKS_FIVES(isa, target, V)                                                       \
     target static inline V specrt__blocks_fives_##isa(const uint8_t *p, const uint8_t *high,       \
                                                       int first, int zero, int at, float scale,    \
@@ -4911,6 +4935,8 @@ typedef struct specrt__blocks_ready {
 #define SPECRT__BLOCKS_q4_1(isa, b, s, g, at)                                                      \
     specrt__blocks_nibbles_##isa((b) + 20 * (g) + 4, (at) / 16 * 4, 0, (at)&8,                     \
                                  (s)->scales[4 * (g)], (s)->scales[4 * (g) + 1])
+#define SPECRT__BLOCKS_iq4_nl(isa, b, s, g, at)                                                    \
+    specrt__blocks_levels_##isa((b) + 18 * (g) + 2, (at) / 16 * 4, (at)&8, (s)->scales[4 * (g)])
 #define SPECRT__BLOCKS_q5_0(isa, b, s, g, at)                                                      \
     specrt__blocks_fives_##isa((b) + 22 * (g) + 6, (b) + 22 * (g) + 2, (at)&16, 16, (at)&8,        \
                                (s)->scales[4 * (g)], 0)
@@ -4928,13 +4954,14 @@ typedef struct specrt__blocks_ready {
 /* --- kernels --- */
 
 /* Groups at a time. Two of q4_k and q5_k share their bytes; 256 columns are an even number of groups. */
-#define SPECRT__BLOCKS_STEP_q4_0 1
-#define SPECRT__BLOCKS_STEP_q4_1 1
-#define SPECRT__BLOCKS_STEP_q5_0 1
-#define SPECRT__BLOCKS_STEP_q5_1 1
-#define SPECRT__BLOCKS_STEP_q4_k 2
-#define SPECRT__BLOCKS_STEP_q5_k 2
-#define SPECRT__BLOCKS_STEP_q6_k 2
+#define SPECRT__BLOCKS_STEP_q4_0   1
+#define SPECRT__BLOCKS_STEP_q4_1   1
+#define SPECRT__BLOCKS_STEP_iq4_nl 1
+#define SPECRT__BLOCKS_STEP_q5_0   1
+#define SPECRT__BLOCKS_STEP_q5_1   1
+#define SPECRT__BLOCKS_STEP_q4_k   2
+#define SPECRT__BLOCKS_STEP_q5_k   2
+#define SPECRT__BLOCKS_STEP_q6_k   2
 
 /* With clang and AVX-512, one group of q4_0 at a time was a tenth slower: a group is a few instructions. */
 #if defined(__clang__)
@@ -5387,7 +5414,14 @@ SPECRT__SIMD_AVX2 static inline void specrt__blocks_halves_avx2(const uint8_t *p
     _mm_storeu_ps(out, _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)p)));
 }
 
+SPECRT__SIMD_AVX2 static inline specrt__blocks_codes
+specrt__blocks_look_avx2(specrt__blocks_codes places) {
+    __m128i levels = _mm_loadu_si128((const __m128i *)(const void *)specrt__rows_levels);
+    return (specrt__blocks_codes)_mm_shuffle_epi8(levels, (__m128i)places);
+}
+
 SPECRT__BLOCKS_NIBBLES(avx2, SPECRT__SIMD_AVX2, __m256)
+SPECRT__BLOCKS_LEVELS(avx2, SPECRT__SIMD_AVX2, __m256)
 SPECRT__BLOCKS_FIVES(avx2, SPECRT__SIMD_AVX2, __m256)
 SPECRT__BLOCKS_JOINED(avx2, SPECRT__SIMD_AVX2)
 SPECRT__BLOCKS_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8)
@@ -5540,7 +5574,21 @@ SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_floats_avx512(specrt__bl
 #define specrt__blocks_half_avx512   specrt__blocks_half_avx2
 #define specrt__blocks_halves_avx512 specrt__blocks_halves_avx2
 
-/* The weights of all 16 codes, from which each takes its own: by the low four bits of a lane. */
+/* Of the weights of all 16 codes each takes its own: by the low four bits of a lane. */
+SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_take_avx512(const uint8_t *p, int from,
+                                                                    __m512 weights) {
+    __m512i lanes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(lanes, (unsigned)from), weights);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_levels_avx512(const uint8_t *p, int from,
+                                                                      int at, float scale) {
+    __m512 levels = specrt__blocks_floats_avx512(
+        specrt__blocks_bits((const uint8_t *)specrt__rows_levels, 0, 8), 0);
+    (void)at;
+    return specrt__blocks_take_avx512(p, from, _mm512_mul_ps(_mm512_set1_ps(scale), levels));
+}
+
 SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_nibbles_avx512(const uint8_t *p, int from,
                                                                        int zero, int at,
                                                                        float scale, float offset) {
@@ -5548,9 +5596,8 @@ SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_nibbles_avx512(const uin
     __m512 weights =
         _mm512_fmadd_ps(_mm512_set1_ps(scale), _mm512_sub_ps(codes, _mm512_set1_ps((float)zero)),
                         _mm512_set1_ps(offset));
-    __m512i lanes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
     (void)at;
-    return _mm512_permutexvar_ps(_mm512_srli_epi32(lanes, (unsigned)from), weights);
+    return specrt__blocks_take_avx512(p, from, weights);
 }
 
 /* The same of 32 codes, whose fifth bits are turned to bit 4. */
@@ -5769,7 +5816,12 @@ static inline void specrt__blocks_halves_neon(const uint8_t *p, float *out) {
     vst1q_f32(out, vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))));
 }
 
+static inline specrt__blocks_codes specrt__blocks_look_neon(specrt__blocks_codes places) {
+    return (specrt__blocks_codes)vqtbl1q_s8(vld1q_s8(specrt__rows_levels), (uint8x16_t)places);
+}
+
 SPECRT__BLOCKS_NIBBLES(neon, , specrt__simd_v4x2)
+SPECRT__BLOCKS_LEVELS(neon, , specrt__simd_v4x2)
 SPECRT__BLOCKS_FIVES(neon, , specrt__simd_v4x2)
 SPECRT__BLOCKS_JOINED(neon, )
 SPECRT__BLOCKS_KERNELS(neon, , specrt__simd_v4x2, 8)
@@ -5949,7 +6001,13 @@ static inline void specrt__blocks_halves_wasm(const uint8_t *p, float *out) {
     wasm_v128_store(out, specrt__simd_halves_wasm(wasm_i32x4_load16x4(p)));
 }
 
+static inline specrt__blocks_codes specrt__blocks_look_wasm(specrt__blocks_codes places) {
+    return (specrt__blocks_codes)wasm_i8x16_swizzle(wasm_v128_load(specrt__rows_levels),
+                                                    (v128_t)places);
+}
+
 SPECRT__BLOCKS_NIBBLES(wasm, , specrt__simd_v4x2)
+SPECRT__BLOCKS_LEVELS(wasm, , specrt__simd_v4x2)
 SPECRT__BLOCKS_FIVES(wasm, , specrt__simd_v4x2)
 SPECRT__BLOCKS_JOINED(wasm, )
 SPECRT__BLOCKS_KERNELS(wasm, , specrt__simd_v4x2, 8)

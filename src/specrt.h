@@ -143,8 +143,7 @@ typedef struct specrt_error {
     char msg[512]; /* one line: file or object, field, expected, found, fix; NUL-terminated */
 } specrt_error;
 
-/* specrt_status_name() : Static text for a status, never NULL.
- *   status : any number */
+/* specrt_status_name() : Static text for any number that a status may have, never NULL. */
 SPECRT_API const char *specrt_status_name(specrt_status status);
 
 /* ---- environment ---- */
@@ -175,6 +174,7 @@ typedef struct specrt_env {
     X(Q4_K, 12, 256, 144, "q4_k")                                                                  \
     X(Q5_K, 13, 256, 176, "q5_k")                                                                  \
     X(Q6_K, 14, 256, 210, "q6_k")                                                                  \
+    X(IQ4_NL, 20, 32, 18, "iq4_nl")                                                                \
     X(I32, 26, 1, 4, "i32")                                                                        \
     X(I64, 27, 1, 8, "i64")                                                                        \
     X(BF16, 30, 1, 2, "bf16")

@@ -41,16 +41,17 @@ typedef struct type_info {
     const char *name;
 } type_info;
 
-static const type_info type_infos[] = {
-    {10, 256, 84, "q2_k"},       {11, 256, 110, "q3_k"},   {16, 256, 66, "iq2_xxs"},
-    {17, 256, 74, "iq2_xs"},     {18, 256, 98, "iq3_xxs"}, {19, 256, 50, "iq1_s"},
-    {20, 32, 18, "iq4_nl"},      {21, 256, 110, "iq3_s"},  {22, 256, 82, "iq2_s"},
-    {23, 256, 136, "iq4_xs"},    {24, 1, 1, "i8"},         {25, 1, 2, "i16"},
-    {28, 1, 8, "f64"},           {29, 256, 56, "iq1_m"},   {34, 256, 54, "tq1_0"},
-    {35, 256, 66, "tq2_0"},      {39, 32, 17, "mxfp4"},    {40, 64, 36, "nvfp4"},
-    {41, 128, 18, "q1_0"},
+static const type_info type_infos[] = {{10, 256, 84, "q2_k"},       {11, 256, 110, "q3_k"},
+                                       {16, 256, 66, "iq2_xxs"},    {17, 256, 74, "iq2_xs"},
+                                       {18, 256, 98, "iq3_xxs"},    {19, 256, 50, "iq1_s"},
+                                       {21, 256, 110, "iq3_s"},     {22, 256, 82, "iq2_s"},
+                                       {23, 256, 136, "iq4_xs"},    {24, 1, 1, "i8"},
+                                       {25, 1, 2, "i16"},           {28, 1, 8, "f64"},
+                                       {29, 256, 56, "iq1_m"},      {34, 256, 54, "tq1_0"},
+                                       {35, 256, 66, "tq2_0"},      {39, 32, 17, "mxfp4"},
+                                       {40, 64, 36, "nvfp4"},       {41, 128, 18, "q1_0"},
 #define TYPE_INFO(name, number, elems, bytes, text) {number, elems, bytes, text},
-    SPECRT_DTYPE_LIST(TYPE_INFO)
+                                       SPECRT_DTYPE_LIST(TYPE_INFO)
 #undef TYPE_INFO
 };
 

@@ -1,5 +1,6 @@
-/* head_quantise.c : rows in q8_0, q4_0 and q4_1. Blocks of 32 columns have a scale in f16; q8_0 rounds to
- * -127..127, q4_0 to -8..7, where the largest weight becomes -8, and q4_1 to 0..15 above the least one. */
+/* head_quantise.c : rows in q8_0, q4_0, q4_1 and iq4_nl. Blocks of 32 columns have a scale in f16; q8_0
+ * rounds to -127..127, q4_0 to -8..7, where the largest weight becomes -8, and q4_1 to 0..15 above the least
+ * one. iq4_nl rounds to 16 levels that lie close near 0, and tries 16 scales. */
 #include "model/head_quantise.h"
 
 #include <math.h>
@@ -8,11 +9,12 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-enum { BLOCK = 32 };
+enum { BLOCK = 32, LEVELS = 16 };
 static const float most_f16 = 65504;
 
 bool sl_quantises(specrt_dtype dtype) {
-    return dtype == SPECRT_DTYPE_Q8_0 || dtype == SPECRT_DTYPE_Q4_0 || dtype == SPECRT_DTYPE_Q4_1;
+    return dtype == SPECRT_DTYPE_Q8_0 || dtype == SPECRT_DTYPE_Q4_0 || dtype == SPECRT_DTYPE_Q4_1 ||
+           dtype == SPECRT_DTYPE_IQ4_NL;
 }
 
 /* The weight of largest magnitude, with its sign; of equal ones the first. */
@@ -59,19 +61,56 @@ static void block_q4_1(const float *x, uint8_t *block) {
                                  nibble((x[j + BLOCK / 2] - least) * inverse + 0.5F) << 4);
 }
 
+static const float levels[LEVELS] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
+
+/* Places of the nearest levels; of two as near the greater. */
+static void nearest_levels(const float *x, float inverse, uint8_t places[BLOCK]) {
+    memset(places, 0, BLOCK);
+    for (int i = 1; i < LEVELS; i++)
+        for (int j = 0; j < BLOCK; j++)
+            places[j] = (uint8_t)(places[j] + (x[j] * inverse >= (levels[i - 1] + levels[i]) / 2));
+}
+
+/* The scale by least squares, where a weight counts as its square. Tried are scales that put the largest
+ * weight at 127, above all levels, and at -134, -133 ... -120. */
+static float best_scale(const float *x) {
+    float most = largest(x), best = 0, scale = 0;
+    uint8_t places[BLOCK];
+    for (int step = -8; step < 8 && fabsf(most) > 1e-15F; step++) {
+        float product = 0, square = 0;
+        nearest_levels(x, (step < -7 ? -levels[0] : levels[0] + (float)step) / most, places);
+        for (int j = 0; j < BLOCK; j++) {
+            float weight = x[j] * x[j], level = levels[places[j]];
+            product += weight * level * x[j];
+            square += weight * level * level;
+        }
+        if (square > 0 && product * product > best * square)
+            scale = product / square, best = scale * product;
+    }
+    return scale;
+}
+
+static void block_iq4_nl(const float *x, uint8_t *block) {
+    uint8_t places[BLOCK];
+    nearest_levels(x, put_scale(best_scale(x), block), places);
+    for (int j = 0; j < BLOCK / 2; j++)
+        block[2 + j] = (uint8_t)(places[j] | places[j + BLOCK / 2] << 4);
+}
+
 void sl_quantise_row(specrt_dtype dtype, const float *x, int64_t n_cols, uint8_t *row) {
     size_t bytes = specrt_row_bytes(dtype, BLOCK);
     for (int64_t j = 0; j < n_cols; j += BLOCK, row += bytes)
         (dtype == SPECRT_DTYPE_Q8_0   ? block_q8_0
          : dtype == SPECRT_DTYPE_Q4_0 ? block_q4_0
-                                      : block_q4_1)(x + j, row);
+         : dtype == SPECRT_DTYPE_Q4_1 ? block_q4_1
+                                      : block_iq4_nl)(x + j, row);
 }
 
 static specrt_status check(const specrt_head_desc *in, specrt_dtype dtype, specrt_error *err) {
     if (!sl_quantises(dtype))
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "head: type %s: expected q8_0, q4_0 or q4_1",
-                                specrt_dtype_name(dtype));
+                                "head: type %s: expected " SL_QUANTISED, specrt_dtype_name(dtype));
     if (in->n_cols % BLOCK != 0)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                                 "head: expected a multiple of 32 columns for %s, found %lld",

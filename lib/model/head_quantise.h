@@ -5,10 +5,11 @@
 #include <stdbool.h>
 #include "specrt_tools.h"
 
-/* sl_quantises() : whether rows can be written in a type: q8_0, q4_0 and q4_1. */
+/* sl_quantises() : whether rows can be written in a type, one of these. */
+#define SL_QUANTISED "q8_0, q4_0, q4_1 or iq4_nl"
 bool sl_quantises(specrt_dtype dtype);
 
-/* sl_quantise_row() : One row as ggml and gguf-py write it, the scale of 32 columns in f16.
+/* sl_quantise_row() : One row as ggml writes it without an importance matrix, the scale of 32 columns in f16.
  *   dtype : one that sl_quantises()
  *   x     : f32 [n_cols], finite; n_cols is a multiple of 32
  *   row   : u8 [specrt_row_bytes(dtype, n_cols)], written */

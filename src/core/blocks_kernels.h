@@ -3,6 +3,7 @@
 #define CORE_BLOCKS_KERNELS_H
 
 #include "core/blocks.h"
+#include "core/rows.h"
 #include "core/simd_kernels.h"
 
 /* The formats and their bytes of 256 columns; rows are read so many at a time, at most. */
@@ -13,7 +14,8 @@
     X(__VA_ARGS__, q5_1, Q5_1, 192)                                                                \
     X(__VA_ARGS__, q4_k, Q4_K, 144)                                                                \
     X(__VA_ARGS__, q5_k, Q5_K, 176)                                                                \
-    X(__VA_ARGS__, q6_k, Q6_K, 210)
+    X(__VA_ARGS__, q6_k, Q6_K, 210)                                                                \
+    X(__VA_ARGS__, iq4_nl, IQ4_NL, 144)
 
 #define SPECRT__BLOCKS_ENTRY(isa, format, name, n_bytes)                                           \
     {SPECRT_DTYPE_##name, specrt__blocks_four_##format##_##isa,                                    \
@@ -92,10 +94,11 @@ typedef struct specrt__blocks_ready {
         (to) + at, SPECRT__SIMD_OP(isa, mul)(SPECRT__SIMD_OP(isa, splat)(half),                    \
                                              specrt__blocks_floats_##isa(codes, (at)&8)))
 
-#define SPECRT__BLOCKS_READY_q4_0(isa, L, b, n, s) SPECRT__BLOCKS_HALVES(isa, b, n, 18, s)
-#define SPECRT__BLOCKS_READY_q4_1(isa, L, b, n, s) SPECRT__BLOCKS_HALVES(isa, b, n, 20, s)
-#define SPECRT__BLOCKS_READY_q5_0(isa, L, b, n, s) SPECRT__BLOCKS_HALVES(isa, b, n, 22, s)
-#define SPECRT__BLOCKS_READY_q5_1(isa, L, b, n, s) SPECRT__BLOCKS_HALVES(isa, b, n, 24, s)
+#define SPECRT__BLOCKS_READY_q4_0(isa, L, b, n, s)   SPECRT__BLOCKS_HALVES(isa, b, n, 18, s)
+#define SPECRT__BLOCKS_READY_q4_1(isa, L, b, n, s)   SPECRT__BLOCKS_HALVES(isa, b, n, 20, s)
+#define SPECRT__BLOCKS_READY_iq4_nl(isa, L, b, n, s) SPECRT__BLOCKS_HALVES(isa, b, n, 18, s)
+#define SPECRT__BLOCKS_READY_q5_0(isa, L, b, n, s)   SPECRT__BLOCKS_HALVES(isa, b, n, 22, s)
+#define SPECRT__BLOCKS_READY_q5_1(isa, L, b, n, s)   SPECRT__BLOCKS_HALVES(isa, b, n, 24, s)
 #define SPECRT__BLOCKS_READY_q4_k(isa, L, b, n, s)                                                 \
     specrt__blocks_codes codes = specrt__blocks_scales((b) + 4);                                   \
     SPECRT__BLOCKS_TIMES(isa, L, SPECRT__BLOCKS_HALF(isa, b), codes, (s)->scales);                 \
@@ -148,7 +151,15 @@ typedef struct specrt__blocks_ready {
                                      scale, offset);                                               \
     }
 
-/* The same with a fifth bit, bit `first` of the word at `high` on. */
+/* The same where a nibble is the place of its weight. */
+#define SPECRT__BLOCKS_LEVELS(isa, target, V)                                                      \
+    target static inline V specrt__blocks_levels_##isa(const uint8_t *p, int from, int at,         \
+                                                       float scale) {                              \
+        return SPECRT__BLOCKS_WEIGHT(                                                              \
+            isa, specrt__blocks_look_##isa(specrt__blocks_bits(p, from, 4)), at, scale, 0);        \
+    }
+
+/* Nibbles with a fifth bit, bit `first` of the word at `high` on. */
 #define SPECRT__BLOCKS_FIVES(isa, target, V)                                                       \
     target static inline V specrt__blocks_fives_##isa(const uint8_t *p, const uint8_t *high,       \
                                                       int first, int zero, int at, float scale,    \
@@ -171,6 +182,8 @@ typedef struct specrt__blocks_ready {
 #define SPECRT__BLOCKS_q4_1(isa, b, s, g, at)                                                      \
     specrt__blocks_nibbles_##isa((b) + 20 * (g) + 4, (at) / 16 * 4, 0, (at)&8,                     \
                                  (s)->scales[4 * (g)], (s)->scales[4 * (g) + 1])
+#define SPECRT__BLOCKS_iq4_nl(isa, b, s, g, at)                                                    \
+    specrt__blocks_levels_##isa((b) + 18 * (g) + 2, (at) / 16 * 4, (at)&8, (s)->scales[4 * (g)])
 #define SPECRT__BLOCKS_q5_0(isa, b, s, g, at)                                                      \
     specrt__blocks_fives_##isa((b) + 22 * (g) + 6, (b) + 22 * (g) + 2, (at)&16, 16, (at)&8,        \
                                (s)->scales[4 * (g)], 0)
@@ -188,13 +201,14 @@ typedef struct specrt__blocks_ready {
 /* --- kernels --- */
 
 /* Groups at a time. Two of q4_k and q5_k share their bytes; 256 columns are an even number of groups. */
-#define SPECRT__BLOCKS_STEP_q4_0 1
-#define SPECRT__BLOCKS_STEP_q4_1 1
-#define SPECRT__BLOCKS_STEP_q5_0 1
-#define SPECRT__BLOCKS_STEP_q5_1 1
-#define SPECRT__BLOCKS_STEP_q4_k 2
-#define SPECRT__BLOCKS_STEP_q5_k 2
-#define SPECRT__BLOCKS_STEP_q6_k 2
+#define SPECRT__BLOCKS_STEP_q4_0   1
+#define SPECRT__BLOCKS_STEP_q4_1   1
+#define SPECRT__BLOCKS_STEP_iq4_nl 1
+#define SPECRT__BLOCKS_STEP_q5_0   1
+#define SPECRT__BLOCKS_STEP_q5_1   1
+#define SPECRT__BLOCKS_STEP_q4_k   2
+#define SPECRT__BLOCKS_STEP_q5_k   2
+#define SPECRT__BLOCKS_STEP_q6_k   2
 
 /* With clang and AVX-512, one group of q4_0 at a time was a tenth slower: a group is a few instructions. */
 #if defined(__clang__)

@@ -51,6 +51,17 @@ static void specrt__rows_q4_1(const uint8_t *block, float *out) {
     }
 }
 
+SPECRT__INTERNAL const int8_t specrt__rows_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                         1,    13,   25,  38,  53,  69,  89,  113};
+
+static void specrt__rows_iq4_nl(const uint8_t *block, float *out) {
+    float d = specrt__base_f16(specrt__base_load16(block));
+    for (int i = 0; i < 16; i++) {
+        out[i] = d * (float)specrt__rows_levels[block[2 + i] & 15];
+        out[16 + i] = d * (float)specrt__rows_levels[block[2 + i] >> 4];
+    }
+}
+
 /* Element i of 32 with its fifth bit, which is bit i of `high`. */
 static inline int specrt__rows_five_bits(const uint8_t *low, uint32_t high, int i) {
     int nibble = i < 16 ? low[i] & 15 : low[i - 16] >> 4;
@@ -134,6 +145,7 @@ static specrt__rows_decoder specrt__rows_find_decoder(specrt_dtype dtype) {
     case SPECRT_DTYPE_Q4_K: return specrt__rows_q4_k;
     case SPECRT_DTYPE_Q5_K: return specrt__rows_q5_k;
     case SPECRT_DTYPE_Q6_K: return specrt__rows_q6_k;
+    case SPECRT_DTYPE_IQ4_NL: return specrt__rows_iq4_nl;
     default: return NULL;
     }
 }

@@ -151,7 +151,12 @@ static inline void specrt__blocks_halves_neon(const uint8_t *p, float *out) {
     vst1q_f32(out, vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))));
 }
 
+static inline specrt__blocks_codes specrt__blocks_look_neon(specrt__blocks_codes places) {
+    return (specrt__blocks_codes)vqtbl1q_s8(vld1q_s8(specrt__rows_levels), (uint8x16_t)places);
+}
+
 SPECRT__BLOCKS_NIBBLES(neon, , specrt__simd_v4x2)
+SPECRT__BLOCKS_LEVELS(neon, , specrt__simd_v4x2)
 SPECRT__BLOCKS_FIVES(neon, , specrt__simd_v4x2)
 SPECRT__BLOCKS_JOINED(neon, )
 SPECRT__BLOCKS_KERNELS(neon, , specrt__simd_v4x2, 8)

@@ -170,7 +170,13 @@ static inline void specrt__blocks_halves_wasm(const uint8_t *p, float *out) {
     wasm_v128_store(out, specrt__simd_halves_wasm(wasm_i32x4_load16x4(p)));
 }
 
+static inline specrt__blocks_codes specrt__blocks_look_wasm(specrt__blocks_codes places) {
+    return (specrt__blocks_codes)wasm_i8x16_swizzle(wasm_v128_load(specrt__rows_levels),
+                                                    (v128_t)places);
+}
+
 SPECRT__BLOCKS_NIBBLES(wasm, , specrt__simd_v4x2)
+SPECRT__BLOCKS_LEVELS(wasm, , specrt__simd_v4x2)
 SPECRT__BLOCKS_FIVES(wasm, , specrt__simd_v4x2)
 SPECRT__BLOCKS_JOINED(wasm, )
 SPECRT__BLOCKS_KERNELS(wasm, , specrt__simd_v4x2, 8)

@@ -156,7 +156,14 @@ SPECRT__SIMD_AVX2 static inline void specrt__blocks_halves_avx2(const uint8_t *p
     _mm_storeu_ps(out, _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)p)));
 }
 
+SPECRT__SIMD_AVX2 static inline specrt__blocks_codes
+specrt__blocks_look_avx2(specrt__blocks_codes places) {
+    __m128i levels = _mm_loadu_si128((const __m128i *)(const void *)specrt__rows_levels);
+    return (specrt__blocks_codes)_mm_shuffle_epi8(levels, (__m128i)places);
+}
+
 SPECRT__BLOCKS_NIBBLES(avx2, SPECRT__SIMD_AVX2, __m256)
+SPECRT__BLOCKS_LEVELS(avx2, SPECRT__SIMD_AVX2, __m256)
 SPECRT__BLOCKS_FIVES(avx2, SPECRT__SIMD_AVX2, __m256)
 SPECRT__BLOCKS_JOINED(avx2, SPECRT__SIMD_AVX2)
 SPECRT__BLOCKS_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8)
@@ -309,7 +316,21 @@ SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_floats_avx512(specrt__bl
 #define specrt__blocks_half_avx512   specrt__blocks_half_avx2
 #define specrt__blocks_halves_avx512 specrt__blocks_halves_avx2
 
-/* The weights of all 16 codes, from which each takes its own: by the low four bits of a lane. */
+/* Of the weights of all 16 codes each takes its own: by the low four bits of a lane. */
+SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_take_avx512(const uint8_t *p, int from,
+                                                                    __m512 weights) {
+    __m512i lanes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(lanes, (unsigned)from), weights);
+}
+
+SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_levels_avx512(const uint8_t *p, int from,
+                                                                      int at, float scale) {
+    __m512 levels = specrt__blocks_floats_avx512(
+        specrt__blocks_bits((const uint8_t *)specrt__rows_levels, 0, 8), 0);
+    (void)at;
+    return specrt__blocks_take_avx512(p, from, _mm512_mul_ps(_mm512_set1_ps(scale), levels));
+}
+
 SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_nibbles_avx512(const uint8_t *p, int from,
                                                                        int zero, int at,
                                                                        float scale, float offset) {
@@ -317,9 +338,8 @@ SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_nibbles_avx512(const uin
     __m512 weights =
         _mm512_fmadd_ps(_mm512_set1_ps(scale), _mm512_sub_ps(codes, _mm512_set1_ps((float)zero)),
                         _mm512_set1_ps(offset));
-    __m512i lanes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
     (void)at;
-    return _mm512_permutexvar_ps(_mm512_srli_epi32(lanes, (unsigned)from), weights);
+    return specrt__blocks_take_avx512(p, from, weights);
 }
 
 /* The same of 32 codes, whose fifth bits are turned to bit 4. */

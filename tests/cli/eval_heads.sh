@@ -18,7 +18,7 @@ holds run.json 'rows[policy=full@head=q4_0][domain=all].policy_text=full@head=q4
 
 # A head that is in q8_0 already drafts the same; 4 bits draft about what replay says.
 accepts specrt-eval record "${pair[@]}" --policy full -q -o full.trace
-heads=full,full@head=q8_0,full@head=q4_0,static@head=q4_0
+heads=full,full@head=q8_0,full@head=q4_0,full@head=iq4_nl,static@head=q4_0
 accepts vocabtrim-calibrate --tokenizer "$sample/target.gguf" --corpus "$prompts/code.jsonl" \
     --field prompt --size 300 -o a.specb
 for threads in 1 2; do
@@ -46,7 +46,8 @@ has 'choices[policy=full@head=q4_0].policy_text=full@head=q4_0' \
     'choices[policy=full@head=q4_0].shortlist_rows=32768*'
 grep -q "head=q8_0" ../out && fail "q8_0 was tried over a head in q8_0"
 
-refuses 2 "*policy 'full@head=q5_0': head: expected q8_0, q4_0 or q4_1 at its end, found 'q5_0'" \
+expected="expected q8_0, q4_0, q4_1 or iq4_nl at its end, found 'q5_0'"
+refuses 2 "*policy 'full@head=q5_0': head: $expected" \
     specrt-eval compare "${pair[@]}" --policy full@head=q5_0
 refuses 2 "*policy 'auto+full@head=q4_0': head: expected a fixed policy, *" \
     specrt-eval compare "${pair[@]}" --policy auto+full@head=q4_0

@@ -20,8 +20,8 @@ except ImportError as missing:
     sys.exit(0)
 
 QUANTISED = [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0,
-             Type.Q4_K, Type.Q5_K, Type.Q6_K]
-HALVES = {Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208]}
+             Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.IQ4_NL]
+HALVES = {Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208], Type.IQ4_NL: [0]}
 rng = np.random.default_rng(2)
 PEER = "build/tests/interop/models_peer"
 folder = tempfile.TemporaryDirectory()

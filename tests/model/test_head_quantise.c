@@ -1,5 +1,5 @@
-/* test_head_quantise.c : rows in q8_0, q4_0 and q4_1 are the bytes that gguf-py 0.19.0 writes, and decode
- * to what they were made from. */
+/* test_head_quantise.c : rows in q8_0, q4_0 and q4_1 are the bytes that gguf-py 0.19.0 writes, those in
+ * iq4_nl ggml's, and decode to what they were made from. */
 #include "model/head_quantise.h"
 #include "test.h"
 
@@ -38,6 +38,9 @@ static void test_bytes(void) {
     check_bytes(SPECRT_DTYPE_Q4_1, "3334c0bf40d962fb952eb751da730c953ec851ea"
                                    "f310ae9753206431054216542f65321643205431"
                                    "0000000000000000000000000000000000000000");
+    check_bytes(SPECRT_DTYPE_IQ4_NL, "28a4cf26ae036be138cf159df35ad137be14"
+                                     "b583689a5789a6789568905789a6789b678a"
+                                     "000088888888888888888888888888888888");
 }
 
 static float noise(uint32_t *state) {
@@ -74,6 +77,7 @@ static void check_near(specrt_dtype dtype, double steps, double levels) {
 static void test_near(void) {
     check_near(SPECRT_DTYPE_Q8_0, 0.57, 127); /* with the rounding of its scale */
     check_near(SPECRT_DTYPE_Q4_0, 1, 8);
+    check_near(SPECRT_DTYPE_IQ4_NL, 1, 8);
     check_near(SPECRT_DTYPE_Q4_1, 0.52, 7.5); /* of twice the largest weight at most */
 }
 
@@ -102,7 +106,7 @@ static void test_refused(void) {
     specrt_head_desc out, in = {.rows = x, .dtype = SPECRT_DTYPE_F32, .n_rows = 2, .n_cols = 32};
     CHECK_INT(sl_head_quantise(&in, SPECRT_DTYPE_Q6_K, &out, &rows, &err),
               SPECRT_STATUS_UNSUPPORTED);
-    CHECK_HAS(err.msg, "type q6_k: expected q8_0, q4_0 or q4_1");
+    CHECK_HAS(err.msg, "type q6_k: expected q8_0, q4_0, q4_1 or iq4_nl");
     x[33] = NAN;
     CHECK_INT(sl_head_quantise(&in, SPECRT_DTYPE_Q4_0, &out, &rows, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "head: row 1: expected weights up to 65504, found");
@@ -119,7 +123,7 @@ static void test_refused(void) {
 }
 
 static const test_case tests[] = {
-    {"bytes", "rows are gguf-py's, bit for bit", test_bytes},
+    {"bytes", "rows are ggml's, bit for bit", test_bytes},
     {"near", "what they decode to is within a step", test_near},
     {"again", "rows that were quantised stay the same", test_again},
     {"refused", "other types, widths and weights are refused", test_refused},

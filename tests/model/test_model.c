@@ -167,9 +167,9 @@ static void test_d2t(void) {
 }
 
 static void test_matrices(void) {
-    gguf_tensor tensors[] = {in_gguf("m", SPECRT_DTYPE_F32, 2, 4, 32), in_gguf("iq", 20, 32, 2, 36),
-                             in_gguf("ids", SPECRT_DTYPE_I64, 2, 2, 32),
-                             in_gguf("v", SPECRT_DTYPE_F32, 2, 1, 8)};
+    gguf_tensor tensors[] = {
+        in_gguf("m", SPECRT_DTYPE_F32, 2, 4, 32), in_gguf("iq", 23, 256, 2, 272),
+        in_gguf("ids", SPECRT_DTYPE_I64, 2, 2, 32), in_gguf("v", SPECRT_DTYPE_F32, 2, 1, 8)};
     model m;
     specrt_error err;
     specrt_head_desc rows;
@@ -183,14 +183,14 @@ static void test_matrices(void) {
     specrt_row_decode(rows.dtype, (const uint8_t *)rows.rows + 3 * sizeof row, 2, row);
     CHECK_NEAR((double)row[1], 7, 0);
     CHECK_INT(sl_model_matrix(&m, "iq", &rows, &err), SPECRT_STATUS_UNSUPPORTED);
-    CHECK_HAS(err.msg, "type iq4_nl (20) is not supported; supported: f32 f16 q4_0");
-    CHECK_HAS(err.msg, "q6_k bf16");
+    CHECK_HAS(err.msg, "type iq4_xs (23) is not supported; supported: f32 f16 q4_0");
+    CHECK_HAS(err.msg, "q6_k iq4_nl bf16");
     CHECK_INT(sl_model_matrix(&m, "ids", &rows, &err), SPECRT_STATUS_UNSUPPORTED);
     CHECK_INT(sl_model_matrix(&m, "v", &rows, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "expected a matrix, found 1 dimension");
     CHECK_INT(sl_model_matrix(&m, "n", &rows, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "\"n\": missing; it has m, iq, ids, v");
-    CHECK_INT(sl_model_n_params(&m), 8 + 64 + 4 + 2);
+    CHECK_INT(sl_model_n_params(&m), 8 + 512 + 4 + 2);
     sl_model_close(&m);
     gguf_tensor many[7];
     for (int i = 0; i < 7; i++) {

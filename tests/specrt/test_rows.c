@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 static const specrt_dtype block_types[] = {
-    SPECRT_DTYPE_Q4_0, SPECRT_DTYPE_Q4_1, SPECRT_DTYPE_Q5_0, SPECRT_DTYPE_Q5_1,
-    SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_Q4_K, SPECRT_DTYPE_Q5_K, SPECRT_DTYPE_Q6_K,
+    SPECRT_DTYPE_Q4_0, SPECRT_DTYPE_Q4_1, SPECRT_DTYPE_Q5_0, SPECRT_DTYPE_Q5_1,   SPECRT_DTYPE_Q8_0,
+    SPECRT_DTYPE_Q4_K, SPECRT_DTYPE_Q5_K, SPECRT_DTYPE_Q6_K, SPECRT_DTYPE_IQ4_NL,
 };
 enum { N_BLOCK_TYPES = sizeof block_types / sizeof *block_types };
 
@@ -60,6 +60,14 @@ static double q6_element(const uint8_t *b, int i) {
     return half_at(b + 208) * (int8_t)b[192 + 8 * half + l / 16 + 2 * run] * (n - 32);
 }
 
+/* Where nibbles point, eight below 0 and eight above: close near 0. */
+static double iq4_element(const uint8_t *b, int i) {
+    static const int8_t below[8] = {127, 104, 83, 65, 49, 35, 22, 10},
+                        above[8] = {1, 13, 25, 38, 53, 69, 89, 113};
+    int n = nibble(b + 2, i, 16);
+    return half_at(b) * (n < 8 ? -below[n] : above[n - 8]);
+}
+
 static double element(specrt_dtype dtype, const uint8_t *b, int i) {
     switch (dtype) {
     case SPECRT_DTYPE_Q4_0: return half_at(b) * (nibble(b + 2, i, 16) - 8);
@@ -71,13 +79,14 @@ static double element(specrt_dtype dtype, const uint8_t *b, int i) {
     case SPECRT_DTYPE_Q4_K: return k_element(b, b + 16, NULL, i);
     case SPECRT_DTYPE_Q5_K: return k_element(b, b + 48, b + 16, i);
     case SPECRT_DTYPE_Q6_K: return q6_element(b, i);
+    case SPECRT_DTYPE_IQ4_NL: return iq4_element(b, i);
     default: return (double)NAN;
     }
 }
 
 /* Elements per block, told apart from the code under test. */
 static int block_elems(specrt_dtype dtype) {
-    return dtype >= SPECRT_DTYPE_Q4_K ? 256 : 32;
+    return dtype >= SPECRT_DTYPE_Q4_K && dtype <= SPECRT_DTYPE_Q6_K ? 256 : 32;
 }
 
 /* --- cases --- */

@@ -12,7 +12,7 @@
 static const specrt_dtype formats[] = {SPECRT_DTYPE_F32,  SPECRT_DTYPE_F16,  SPECRT_DTYPE_BF16,
                                        SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_Q4_0, SPECRT_DTYPE_Q4_1,
                                        SPECRT_DTYPE_Q5_0, SPECRT_DTYPE_Q5_1, SPECRT_DTYPE_Q4_K,
-                                       SPECRT_DTYPE_Q5_K, SPECRT_DTYPE_Q6_K};
+                                       SPECRT_DTYPE_Q5_K, SPECRT_DTYPE_Q6_K, SPECRT_DTYPE_IQ4_NL};
 
 enum { N_FORMATS = sizeof formats / sizeof formats[0] };
 

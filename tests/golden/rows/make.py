@@ -11,6 +11,7 @@ from gguf.quants import dequantize
 HALVES = {
     Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q5_1: [0, 2], Type.Q8_0: [0],
     Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208],
+    Type.IQ4_NL: [0],
 }
 SCALES = [0.0123, -1.75, 6.0e-8, 300.0]  # ordinary, negative, subnormal, large
 

@@ -117,7 +117,7 @@ void eval_options_free(eval_options *o);
 /* ---- heads in other types -------------------------------------------------------------------- */
 
 /* What engines do that do not cut rows: a copy of the whole head in 8 or 4 bits drafts. */
-enum { EVAL_POLICY_TEXT = 512, EVAL_HEADS = 3, EVAL_HEAD_STORED = -1 };
+enum { EVAL_POLICY_TEXT = 512, EVAL_HEADS = 4, EVAL_HEAD_STORED = -1 };
 typedef struct eval_head {
     int type; /* specrt_dtype of the copy, or EVAL_HEAD_STORED: none */
     uint8_t *rows;

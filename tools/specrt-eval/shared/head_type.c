@@ -12,9 +12,10 @@ const char *eval_head_suffix(const char *text) {
 }
 
 static int type_named(const char *name) {
-    static const specrt_dtype types[] = {SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_Q4_0, SPECRT_DTYPE_Q4_1};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcmp(name, specrt_dtype_name(types[i])) == 0) return (int)types[i];
+    for (int type = 0; type <= SPECRT_DTYPE_BF16; type++)
+        if (sl_quantises((specrt_dtype)type) &&
+            strcmp(name, specrt_dtype_name((specrt_dtype)type)) == 0)
+            return type;
     return EVAL_HEAD_STORED;
 }
 
@@ -26,11 +27,10 @@ specrt_status eval_split_head(const char *text, char policy[EVAL_POLICY_TEXT], i
     if (!*suffix) return SPECRT_STATUS_OK;
     *type = type_named(suffix + strlen("@head="));
     if (*type == EVAL_HEAD_STORED)
-        return specrt_error_set(
-            err, SPECRT_STATUS_BAD_ARG,
-            "policy '%.60s': head: expected q8_0, q4_0 or q4_1 at its end, found "
-            "'%.40s'",
-            text, suffix + strlen("@head="));
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "policy '%.60s': head: expected " SL_QUANTISED
+                                " at its end, found '%.40s'",
+                                text, suffix + strlen("@head="));
     if (auto_is_named(policy))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "policy '%.60s': head: expected a fixed policy, since auto drafts "
