@@ -17,7 +17,9 @@ results=bench/results
 
 cpu() {
     model=$(grep -m 1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ *//')
-    echo "machine: $model, $(nproc) of $(nproc --all) cores"
+    vectors=$(grep -m 1 flags /proc/cpuinfo | tr ' ' '\n' |
+        grep -xE 'avx2|avx512f|avx512_vnni|avx512_bf16|amx_tile' | paste -sd ' ')
+    echo "machine: $model, $vectors, $(nproc) of $(nproc --all) cores"
 }
 commit() {
     changed=

@@ -129,7 +129,9 @@ static void test_the_text_says_what_decided(void) {
     CHECK_HAS(text_of(&way, &a), "breaks even at an accept length of 2.53.");
     way = way_of("window", 1, 3.5, 0.09, 0.01);
     CHECK_HAS(text_of(&way, &a), "Decode plainly: window is slower, 0.84 times");
-    CHECK_HAS(text_of(&way, &a), "its prompts take 7.00 times plain decoding's");
+    CHECK_HAS(text_of(&way, &a),
+              "A cycle takes 2.25 plain passes and gives 2.50 tokens; its prompts "
+              "take 7.00 times plain decoding's");
     CHECK_HAS(text_of(&way, &a),
               "breaks even at answers of 300 tokens, or an accept length of 3.22.");
     way.ratio.low = way.ratio.high = NAN;
