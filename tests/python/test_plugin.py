@@ -50,7 +50,7 @@ def classes(torch):
 
 def stand_ins(torch):
     """Modules of vLLM, with what the plug-in asks of them."""
-    owners = [*plugin.DRAFTERS.values(), *plugin.RUNNERS.values()]
+    owners = [*plugin.DRAFTERS.values(), *plugin.RUNNERS.values(), *plugin.WALK]
     modules = {}
     for name in ["vllm.distributed", "vllm.triton_utils", "vllm.v1.sample.rejection_sampler",
                  *(module for module, *_ in [*plugin.HEADS, *owners])]:
