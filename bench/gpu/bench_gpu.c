@@ -273,6 +273,27 @@ void bench_run_logits(void *arg) {
                "logits");
 }
 
+/* The same with 1, 2, 4 and 8 warps that share a row's columns, of which the product chooses one. */
+static int32_t n_splits;
+static void run_split(void *arg) {
+    bench_product *p = (bench_product *)arg;
+    specrt__cuda_batch batch = batch_of(p);
+    bench_must(specrt__cuda_split_logits(n_splits, &p->layout, p->segment, &batch, p->hidden,
+                                         p->hidden_dtype, p->logits, bench_stream),
+               "split_logits");
+}
+
+static void report_splits(bench_product *p, bench_result r) {
+    static const char *const names[] = {"product, 1 split", "product, 2 splits",
+                                        "product, 4 splits", "product, 8 splits"};
+    for (int i = 0; i < 4; i++) {
+        n_splits = 1 << i;
+        r.what = names[i];
+        r.seconds = bench_time(run_split, NULL, p, &r.spread);
+        bench_report(&r);
+    }
+}
+
 void bench_run_shortlist(void *arg) {
     bench_product *p = (bench_product *)arg;
     bench_run_logits(arg);
@@ -470,6 +491,7 @@ static void report_size(bench_product *p, bench_result r, double full) {
     double lt_seconds = time_lt(p, (int32_t)r.rows);
     r.seconds = bench_time(bench_run_logits, NULL, p, &r.spread);
     report_product(r, lt_seconds);
+    if (r.n == 10 && p->head.dtype != SPECRT_DTYPE_F32) report_splits(p, r);
     report_wide(p, r);
     r.what = "product+softmax+topk";
     r.seconds = bench_time(bench_run_shortlist, NULL, p, &r.spread);

@@ -264,7 +264,7 @@ static specrt_status specrt__head_launch_tile(const specrt__head_product &p, int
                                               void *stream) {
     int32_t rows = 16 * specrt__head_tile<kTiles, kExact>::kGroups * SPECRT__HEAD_TILE_WARPS;
     int32_t most = specrt__head_most(&p.layout, kDtype);
-    int32_t n_splits = specrt__head_splits(most, rows, n_batch);
+    int32_t n_splits = p.n_splits ? p.n_splits : specrt__head_splits(most, rows, n_batch);
     dim3 grid = specrt__head_grid(p, specrt__launch_blocks(most, rows / n_splits), n_batch);
     return SPECRT__LAUNCH((specrt__head_tiles<kDtype, kTiles, kExact>), grid,
                           32 * SPECRT__HEAD_TILE_WARPS, 0, stream, p, n_splits);
@@ -406,8 +406,18 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
                                                  const specrt__cuda_batch *batch,
                                                  const void *hidden, specrt_dtype dtype,
                                                  float *logits, void *stream) {
+    return specrt__cuda_split_logits(0, layout, segments, batch, hidden, dtype, logits, stream);
+}
+
+SPECRT__KERNEL specrt_status specrt__cuda_split_logits(
+    int32_t n_splits, const specrt__cuda_layout *layout, const specrt__cuda_segment *segments,
+    const specrt__cuda_batch *batch, const void *hidden, specrt_dtype dtype, float *logits,
+    void *stream) {
     specrt__head_product p;
+    if (n_splits < 0 || n_splits > SPECRT__HEAD_TILE_WARPS || (n_splits & (n_splits - 1)))
+        return SPECRT_STATUS_BAD_ARG;
     SPECRT__CLEAR(&p, 1);
+    p.n_splits = n_splits;
     return specrt__head_logits(p, layout, 0, segments, batch, hidden, dtype, logits, stream);
 }
 

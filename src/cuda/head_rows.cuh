@@ -170,6 +170,7 @@ typedef struct specrt__head_product {
      * before + b * before_step + i * before_each. It may be these logits. NULL: nothing */
     const float *before;
     int64_t before_step, before_each;
+    int32_t n_splits; /* warps that share a row's columns; 0: specrt__head_splits() */
 } specrt__head_product;
 
 /* x: a product. SILU: x / (1 + exp(-x)); RESIDUAL: that, and what it was made of. */

@@ -125,6 +125,8 @@ static bool is_close(const shape *s, const rows_case *c, int32_t row, const floa
 }
 
 /* Two segments a sequence, of one type or two; all share the first where that is scored by all. */
+static int32_t n_splits; /* 0: the product's own choice */
+
 static void run_case(shape first, shape second) {
     static rows_case rows[BATCH][2];
     static uint8_t states[BATCH * MAX_STATES * MAX_COLS * 4];
@@ -152,8 +154,8 @@ static void run_case(shape first, shape second) {
     size_t bytes = (size_t)(BATCH * max_n * width) * sizeof(float);
     float *out = gpu_alloc(bytes);
     specrt__cuda_batch batch = {BATCH, max_n, counts, 2};
-    REQUIRE(specrt__cuda_logits(&layout, device_segments, &batch, hidden, first.state_dtype, out,
-                                NULL) == SPECRT_STATUS_OK);
+    REQUIRE(!specrt__cuda_split_logits(n_splits, &layout, device_segments, &batch, hidden,
+                                       first.state_dtype, out, NULL));
     gpu_get(logits, out, bytes);
     specrt_head_desc desc = {.rows = rows[0][0].rows,
                              .dtype = first.dtype,
@@ -230,8 +232,10 @@ static void test_f32(void) {
 static void test_tiles(void) {
     static const int32_t counts[] = {1, 2, 3, 8, 10, 17, 64};
     for (int i = 0; i < 7; i++) run_states(counts[i], 45 + i);
-    run_case(make_shape(SPECRT_DTYPE_F16, SPECRT_DTYPE_F16, 96, 150, 5, 0), /* fewer splits */
-             make_shape(SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_F16, 96, 20, 5, 1));
+    for (n_splits = 0; n_splits <= 8; n_splits = n_splits ? 2 * n_splits : 1)
+        run_case(make_shape(SPECRT_DTYPE_F16, SPECRT_DTYPE_F16, 96, 150, 5, 0), /* fewer splits */
+                 make_shape(SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_F16, 96, 20, 5, 1));
+    n_splits = 0;
     run_case(make_shape(SPECRT_DTYPE_F16, SPECRT_DTYPE_F32, 96, 33, 64, 6),
              make_shape(SPECRT__CUDA_Q8_0_PLANES, SPECRT_DTYPE_F32, 96, 20, 64, 1));
     for (int i = 1; i < N_DTYPES; i++) { /* so wide that rows of four steps are under way */
@@ -284,6 +288,11 @@ static void test_refusals(void) {
     batch.max_n = 65;
     CHECK_INT(TRY(&layout, 1, SPECRT_DTYPE_F32), SPECRT_STATUS_BAD_ARG);
 #undef TRY
+    batch.max_n = 1;
+    for (int32_t splits = -1; splits <= 16; splits += splits == 3 ? 13 : 4)
+        CHECK_INT(
+            specrt__cuda_split_logits(splits, &layout, &s, &batch, x, SPECRT_DTYPE_F32, x, NULL),
+            SPECRT_STATUS_BAD_ARG);
 }
 
 static const test_case cases[] = {
