@@ -201,10 +201,12 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
 /* specrt__cuda_split_logits() : the same where so many warps share a row's columns, for benchmarks.
  *   n_splits : 1, 2, 4 or 8; 0: chosen by rows and batch
  * @return as above; BAD_ARG for another number */
-SPECRT__KERNEL specrt_status specrt__cuda_split_logits(
-    int32_t n_splits, const specrt__cuda_layout *layout, const specrt__cuda_segment *segments,
-    const specrt__cuda_batch *batch, const void *hidden, specrt_dtype dtype, float *logits,
-    void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_split_logits(int32_t n_splits,
+                                                       const specrt__cuda_layout *layout,
+                                                       const specrt__cuda_segment *segments,
+                                                       const specrt__cuda_batch *batch,
+                                                       const void *hidden, specrt_dtype dtype,
+                                                       float *logits, void *stream);
 
 /* specrt__cuda_topk() : the k best target ids of each row with log-probabilities over the row, ties to the
  * lower id. CPU twin: specrt_shortlist_topk(), whose ids it finds; log-probabilities within 1e-5.
@@ -2006,10 +2008,12 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
     return specrt__cuda_split_logits(0, layout, segments, batch, hidden, dtype, logits, stream);
 }
 
-SPECRT__KERNEL specrt_status specrt__cuda_split_logits(
-    int32_t n_splits, const specrt__cuda_layout *layout, const specrt__cuda_segment *segments,
-    const specrt__cuda_batch *batch, const void *hidden, specrt_dtype dtype, float *logits,
-    void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_split_logits(int32_t n_splits,
+                                                       const specrt__cuda_layout *layout,
+                                                       const specrt__cuda_segment *segments,
+                                                       const specrt__cuda_batch *batch,
+                                                       const void *hidden, specrt_dtype dtype,
+                                                       float *logits, void *stream) {
     specrt__head_product p;
     if (n_splits < 0 || n_splits > SPECRT__HEAD_TILE_WARPS || (n_splits & (n_splits - 1)))
         return SPECRT_STATUS_BAD_ARG;

@@ -409,10 +409,12 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
     return specrt__cuda_split_logits(0, layout, segments, batch, hidden, dtype, logits, stream);
 }
 
-SPECRT__KERNEL specrt_status specrt__cuda_split_logits(
-    int32_t n_splits, const specrt__cuda_layout *layout, const specrt__cuda_segment *segments,
-    const specrt__cuda_batch *batch, const void *hidden, specrt_dtype dtype, float *logits,
-    void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_split_logits(int32_t n_splits,
+                                                       const specrt__cuda_layout *layout,
+                                                       const specrt__cuda_segment *segments,
+                                                       const specrt__cuda_batch *batch,
+                                                       const void *hidden, specrt_dtype dtype,
+                                                       float *logits, void *stream) {
     specrt__head_product p;
     if (n_splits < 0 || n_splits > SPECRT__HEAD_TILE_WARPS || (n_splits & (n_splits - 1)))
         return SPECRT_STATUS_BAD_ARG;

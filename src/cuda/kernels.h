@@ -135,10 +135,12 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
 /* specrt__cuda_split_logits() : the same where so many warps share a row's columns, for benchmarks.
  *   n_splits : 1, 2, 4 or 8; 0: chosen by rows and batch
  * @return as above; BAD_ARG for another number */
-SPECRT__KERNEL specrt_status specrt__cuda_split_logits(
-    int32_t n_splits, const specrt__cuda_layout *layout, const specrt__cuda_segment *segments,
-    const specrt__cuda_batch *batch, const void *hidden, specrt_dtype dtype, float *logits,
-    void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_split_logits(int32_t n_splits,
+                                                       const specrt__cuda_layout *layout,
+                                                       const specrt__cuda_segment *segments,
+                                                       const specrt__cuda_batch *batch,
+                                                       const void *hidden, specrt_dtype dtype,
+                                                       float *logits, void *stream);
 
 /* specrt__cuda_topk() : the k best target ids of each row with log-probabilities over the row, ties to the
  * lower id. CPU twin: specrt_shortlist_topk(), whose ids it finds; log-probabilities within 1e-5.
