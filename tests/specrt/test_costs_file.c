@@ -128,7 +128,6 @@ static void test_bad_lines(void) {
                                 "machine m\nkey k\nhead 0 full\n",
                                 "machine m\nkey k\nhead full\n",
                                 "machine m\nkey k\nwhat 1 2\n",
-                                "machine m\nkey k\ndraft 1 1\n",
                                 "machine m\nkey k\nfirst 2147483648 1\n",
                                 "machine m\nkey k\nnext 1 2 0\n",
                                 "machine m\nkey k\nnext 5 2 1\n",
@@ -147,18 +146,23 @@ static void test_bad_lines(void) {
                                 "machine m\nkey k\npolicy 2147483648 full\n",
                                 "machine m\nkey k\npolicy full\n",
                                 "machine m\nkey k\npolicy 0 full\npolicy 0 full\n",
-                                "machine m\nkey k\n",
                                 "machine m\nkeys\n",
                                 "machine\n",
-                                ""};
+                                ""},
+                      *const few[] = {"machine m\nkey k\ndraft 1 1\n", "machine m\nkey k\n"};
     char text[512];
     specrt_costs found;
     specrt_error err;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         size_t n = seal(text, bad[i]);
         CHECK_INT(specrt_costs_parse(text, n, "t", NULL, &found, &err), SPECRT_STATUS_BAD_INPUT);
-        CHECK(strstr(err.msg, "t: line ") || strstr(err.msg, "t: expected times of target and"));
+        CHECK_HAS(err.msg, "t: line ");
         CHECK(found.target.n == 0 && found.draft.n == 0 && !found.machine[0]);
+    }
+    for (int i = 0; i < 2; i++) {
+        size_t n = seal(text, few[i]);
+        CHECK_INT(specrt_costs_parse(text, n, "t", NULL, &found, &err), SPECRT_STATUS_BAD_INPUT);
+        CHECK_HAS(err.msg, "t: expected times of target and draft");
     }
     size_t n = seal(text, "machine m\nkey k\ntarget 1 0.1\ntarget 2 -1\n");
     CHECK_INT(specrt_costs_parse(text, n, "t", NULL, &found, &err), SPECRT_STATUS_BAD_INPUT);
@@ -240,6 +244,7 @@ static void test_path(void) {
     specrt_costs_path(bundle, "other key", other);
     CHECK(strcmp(path, other) != 0);
     setenv("XDG_CACHE_HOME", in_folder("cache"), 1);
+    unsetenv("HOME");
     specrt_costs_path(NULL, "key", path);
     CHECK(strncmp(path, in_folder("cache/specrt/"), strlen(in_folder("cache/specrt/"))) == 0);
     specrt_costs_path("/no/such/folder/pair.specb", "key", other);
