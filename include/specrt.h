@@ -144,7 +144,8 @@ typedef struct specrt_error {
     char msg[512]; /* one line: file or object, field, expected, found, fix; NUL-terminated */
 } specrt_error;
 
-/* specrt_status_name() : Static text for any number that a status may have, never NULL. */
+/* specrt_status_name() : Static text for a status, never NULL.
+ *   status : any number */
 SPECRT_API const char *specrt_status_name(specrt_status status);
 
 /* ---- environment ---- */
@@ -190,8 +191,7 @@ typedef enum specrt_dtype {
 
 /* ---- bundles: files of offline artifacts (docs/FORMAT.md) ---- */
 
-#define SPECRT_MAX_VOCAB 16777216 /* most tokens of a vocabulary */
-
+#define SPECRT_MAX_VOCAB 16777216           /* most tokens of a vocabulary */
 typedef struct specrt_bundle specrt_bundle; /* an open bundle */
 /* specrt_bundle_open() : Maps a file, checks its header, table and checksums, and decompresses zstd sections.
  *   path : file name
