@@ -70,7 +70,8 @@ def train(weight, tokens):
             (work / ids.name).unlink(missing_ok=True)
             (work / ids.name).symlink_to(ids)
         script("train_sample.py", "draft", "--work", work, "--tokens", tokens, "--steps", "3",
-               "--init", ROOT / "data" / "sample" / "draft.safetensors", "--rate", ".5", "--csra", weight, "--threads", "1", "--f32")
+               "--init", ROOT / "data" / "sample" / "draft.safetensors", "--rate", ".5",
+               "--csra", weight, "--threads", "1", "--f32")
         script("export_sample.py", "--work", work, "-o", work / "head")
     return work / "head"
 
@@ -93,12 +94,12 @@ def main():
     tokens, limit, max_tokens = (sys.argv[1:] + ["7e5", "8", "48"][len(sys.argv) - 1:])[:3]
     write_text()
     script("train_sample.py", "tokens", "--text", WORK / "text", "--work", WORK)
+    with ThreadPoolExecutor() as both:
+        heads = list(both.map(train, WEIGHTS, [tokens] * len(WEIGHTS)))
     print(f"{float(tokens) / 1e6:g}M tokens; chains of {LEVELS}; {limit} prompts a file, answers "
           f"of at most {max_tokens} tokens\n")
     print(f"{'CSRA':5} {'temperature':>11} {'accept length':>13} {'95%':>11}  accepted at position "
           f"1 to {LEVELS}")
-    with ThreadPoolExecutor() as both:
-        heads = list(both.map(train, WEIGHTS, [tokens] * len(WEIGHTS)))
     for temperature in ("0", "1"):
         runs = [figures(head, temperature, limit, max_tokens) for head in heads]
         for weight, (row, _) in zip(WEIGHTS, runs):

@@ -24,7 +24,6 @@ if [ -n "$all" ]; then
     shares=$(grep -lw test_brief tests/*/test_*.c | xargs -n 1 basename -s .c)
     tests="tests/compile/run.sh
 $(grep -E "/($(paste -sd '|' <<<"$shares"))$" <<<"$tests")"
-    set -- $(grep -lE 'is_brief|\$\(most |left_to_all' tests/cli/*_*.sh | xargs -n 1 basename)
 elif [ $# = 0 ]; then
     tests="tests/python/run.sh $build
 tests/examples.sh $build/bin
@@ -54,7 +53,7 @@ if ! grep -q /test_gpu_ <<<"$tests"; then
     echo "skipped test_gpu: no headers of the CUDA toolkit (CUDA_HOME), or a run of a part"
     skipped=$((skipped + 1))
 fi
-out=$(tests/cli/run.sh $times "$build/bin" "$@" 2>&1); echo "$out"
+out=$(tests/cli/run.sh $times $all "$build/bin" "$@" 2>&1); echo "$out"
 tally tests/cli/run.sh "$out"
 [ -z "$times" ] || awk -f tests/times.awk "$logs"/*.times | sort -rn
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -265,33 +265,27 @@ void bench_take(bench_product *p, int32_t rows, const int32_t *places) {
     take_segment(p, &s);
 }
 
-void bench_run_logits(void *arg) {
-    bench_product *p = (bench_product *)arg;
-    specrt__cuda_batch batch = batch_of(p);
-    bench_must(specrt__cuda_logits(&p->layout, p->segment, &batch, p->hidden, p->hidden_dtype,
-                                   p->logits, bench_stream),
-               "logits");
-}
+static int32_t n_splits; /* warps that share a row's columns; 0: the product chooses */
 
-/* The same with 1, 2, 4 and 8 warps that share a row's columns, of which the product chooses one. */
-static int32_t n_splits;
-static void run_split(void *arg) {
+void bench_run_logits(void *arg) {
     bench_product *p = (bench_product *)arg;
     specrt__cuda_batch batch = batch_of(p);
     bench_must(specrt__cuda_split_logits(n_splits, &p->layout, p->segment, &batch, p->hidden,
                                          p->hidden_dtype, p->logits, bench_stream),
-               "split_logits");
+               "logits");
 }
 
+/* With 1, 2, 4 and 8 warps that share a row's columns, of which the product chooses one. */
 static void report_splits(bench_product *p, bench_result r) {
     static const char *const names[] = {"product, 1 split", "product, 2 splits",
                                         "product, 4 splits", "product, 8 splits"};
     for (int i = 0; i < 4; i++) {
         n_splits = 1 << i;
         r.what = names[i];
-        r.seconds = bench_time(run_split, NULL, p, &r.spread);
+        r.seconds = bench_time(bench_run_logits, NULL, p, &r.spread);
         bench_report(&r);
     }
+    n_splits = 0;
 }
 
 void bench_run_shortlist(void *arg) {

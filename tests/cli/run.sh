@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# run.sh [--times] BIN [NAME...] : every command-line test, or those whose name holds one of the
-# NAMEs; closes with "N passed, N failed, N skipped".
+# run.sh [--times] [--all] BIN [NAME...] : every command-line test, or those whose name holds one of
+# the NAMEs; --all, those that know EVERYTHING=1 alone, with all of their data. Closes with
+# "N passed, N failed, N skipped".
 #
 # A test is NAME.sh. It runs in an empty folder with the tools first on PATH and $CLI_TESTS naming
 # this folder, and fails by its exit code. Beside it may stand
@@ -11,8 +12,9 @@
 # Exit code 77 means skipped; the last line on stdout says why. As many run
 # at a time as there are cores. --times tells the seconds of CPU that each took.
 set -u
-times=
+times= all=
 if [ "$1" = --times ]; then times=$1; shift; fi
+if [ "$1" = --all ]; then all=$1; shift; export EVERYTHING=1; fi
 export CLI_TESTS; CLI_TESTS=$(cd "$(dirname "$0")" && pwd)
 CLI_BIN=$(cd "$1" && pwd) || exit 1
 export CLI_BIN PATH="$CLI_BIN:$PATH" LC_ALL=C CLI_SANITIZED=
@@ -82,7 +84,8 @@ names=$(for script in "$CLI_TESTS"/*.sh; do
     if [ "$name" != run.sh ] && wanted "$name" "$@"; then echo "$name"; fi
 done)
 # Tests of much data begin, so that none runs alone at the end.
-first=$(cd "$CLI_TESTS" && grep -lE '\$\(most |left_to_all' $names)
+first=$(cd "$CLI_TESTS" && grep -lE 'is_brief|\$\(most |left_to_all' $names </dev/null)
+[ -z "$all" ] || names=$first
 { echo "$first"; grep -vxF "$first" <<<"$names"; } | xargs -r -P "$(nproc)" -n 1 bash -c 'one "$0"'
 for name in $names; do cat "$scratch/$name/report"; done
 [ -z "$times" ] || awk -f "$CLI_TESTS/../times.awk" "$scratch"/*.times | sort -rn

@@ -11,6 +11,8 @@
 #include "quantise.h"
 #include "gpu.h"
 
+extern int harness_launches[2] __attribute__((weak)); /* the harness's; not on a GPU */
+
 #ifndef SESSION_V
 #define SESSION_V 150
 #endif

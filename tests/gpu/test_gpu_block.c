@@ -2,9 +2,6 @@
  * and trees, greedy and sampled targets, whole blocks and shorter ones, call by call and as a graph. */
 #include "gpu_session.h"
 
-/* The harness's; not on a GPU. */
-extern int harness_launches[2] __attribute__((weak));
-
 static setting setting_of(const char *policy, int32_t topk, int32_t n_block) {
     return (setting){.policy = policy,
                      .tree = {6, topk, topk == 1 ? 7 : NODES},

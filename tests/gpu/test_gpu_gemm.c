@@ -2,9 +2,6 @@
  * them for so many states, rows and places as the header says, no others. */
 #include "gpu_session.h"
 
-/* The harness's; not on a GPU. */
-extern int harness_launches[2] __attribute__((weak));
-
 static setting setting_of(const char *policy, int32_t above) {
     return (setting){
         .policy = policy, .tree = {4, 3, NODES}, .n_batch = 3, .n_cycles = 3, .gemm_above = above};

@@ -4,7 +4,6 @@
 
 /* The harness's; not on a GPU. */
 extern int harness_late __attribute__((weak));
-extern int harness_launches[2] __attribute__((weak));
 extern uint64_t harness_blocks __attribute__((weak));
 extern unsigned harness_grid[3] __attribute__((weak));
 

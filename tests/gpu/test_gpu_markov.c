@@ -2,9 +2,6 @@
  * passes, chains and trees, of all sources, call by call and as a graph. */
 #include "gpu_session.h"
 
-/* The harness's; not on a GPU. */
-extern int harness_launches[2] __attribute__((weak));
-
 enum { RANK = 16 };
 
 static setting setting_of(const char *policy, int32_t topk, int32_t n_block) {
