@@ -73,7 +73,8 @@ struct Result {
 
 struct Warp {
     unsigned char in[32][HARNESS_LANE_BYTES];
-    Result results[33]; /* a lane reads one at most */
+    Result results[33];     /* a lane reads one at most */
+    unsigned live, waiting; /* lanes whose threads exist and have not returned; that are IN_WARP */
 };
 
 /* What runs one block after another; under tsan there are several, so that blocks next to each other are not
@@ -206,6 +207,7 @@ void serve() {
         n_live--;
         release(fibre);
         int warp = index_of(fibre) / 32;
+        warps[warp].live &= ~(1u << index_of(fibre) % 32);
         for (int i = warp * 32; i < warp * 32 + 32 && i < n_threads; i++)
             if (fibres[i].state == IN_WARP) finish_warp(warp, fibres[i].mask);
         finish_block();
@@ -228,22 +230,14 @@ void prepare(Fibre *fibre) {
 
 /* --- waiting --- */
 
-/* Lanes of `mask` whose threads exist and have not returned. */
-unsigned live_lanes(int warp, unsigned mask) {
-    unsigned live = 0;
-    for (int lane = 0; lane < 32 && warp * 32 + lane < n_threads; lane++)
-        if ((mask >> lane & 1) && fibres[warp * 32 + lane].state != DONE) live |= 1u << lane;
-    return live;
-}
-
 /* Lets the lanes of `mask` go on once all have come. */
 void finish_warp(int warp, unsigned mask) {
-    unsigned live = live_lanes(warp, mask);
+    unsigned live = mask & warps[warp].live;
     const Fibre *first = NULL;
+    if (live & ~warps[warp].waiting) return;
     for (int lane = 0; lane < 32; lane++) {
         Fibre *fibre = &fibres[warp * 32 + lane];
         if (!(live >> lane & 1)) continue;
-        if (fibre->state != IN_WARP) return;
         if (!first) first = fibre;
         if (fibre->mask != mask || strcmp(fibre->operation, first->operation) != 0)
             harness_fail("warp %d: lane %d is in %s of mask %08x, lane %d in %s of %08x", warp,
@@ -260,6 +254,7 @@ void finish_warp(int warp, unsigned mask) {
         fibres[warp * 32 + lane].result = result;
         fibres[warp * 32 + lane].state = READY;
     }
+    warps[warp].waiting &= ~live;
 }
 
 void finish_block() {
@@ -306,6 +301,8 @@ void run_block(const int *order) {
     for (size_t i = 0; i < launch_now->shared_bytes; i++)
         ((volatile unsigned char *)dynamic)[i] = 0xff;
     for (int i = 0; i < n_threads; i++) {
+        if (i % 32 == 0) warps[i / 32].live = warps[i / 32].waiting = 0;
+        warps[i / 32].live |= 1u << i % 32;
         unsigned x = (unsigned)i, y = x / blockDim.x, z = y / blockDim.y;
         fibres[i].state = READY;
         fibres[i].result = -1;
@@ -404,6 +401,7 @@ const unsigned char *harness_warp(unsigned mask, const char *operation, const vo
     fibre->mask = mask;
     fibre->operation = operation;
     fibre->state = IN_WARP;
+    warps[warp].waiting |= 1u << lane;
     finish_warp(warp, mask);
     if (fibre->state == IN_WARP) pause();
     if (orders) acquire(&core->warps[warp]);
