@@ -73,8 +73,10 @@ struct Result {
 
 struct Warp {
     unsigned char in[32][HARNESS_LANE_BYTES];
-    Result results[33];     /* a lane reads one at most */
-    unsigned live, waiting; /* lanes whose threads exist and have not returned; that are IN_WARP */
+    Result results[33]; /* a lane reads one at most */
+    /* Masks of what the lanes' states say, since each lane that comes asks: those that exist and are
+     * not DONE; those IN_WARP. */
+    unsigned live, waiting;
 };
 
 /* What runs one block after another; under tsan there are several, so that blocks next to each other are not
