@@ -91,14 +91,14 @@ class Block:
         v = self.heads(h, layer, "attn_v")
         far_k = self.turn(self.heads(context, layer, "attn_k", "k_norm"), torch.arange(n)[None])
         far_v = self.heads(context, layer, "attn_v")
-        rows = q.reshape(batch, s.n_kv, group * n_blocks * size, s.n_rot).bfloat16()
-        far = (rows @ far_k.bfloat16().transpose(-1, -2)).float()
+        rows = q.reshape(batch, s.n_kv, group * n_blocks * size, s.n_rot).to(model.PRODUCTS)
+        far = (rows @ far_k.to(model.PRODUCTS).transpose(-1, -2)).float()
         far = far.view(batch, s.n_kv * group, n_blocks, size, n).masked_fill(unseen, -1e9)
         blocks = lambda y: y.repeat_interleave(s.n_heads // y.shape[1], 1).view(
-            batch, s.n_heads, n_blocks, size, s.n_rot).bfloat16()
+            batch, s.n_heads, n_blocks, size, s.n_rot).to(model.PRODUCTS)
         near = (blocks(q) @ blocks(k).transpose(-1, -2)).float()
-        weights = torch.cat((far, near), -1).softmax(-1).bfloat16()
-        mixed = weights[..., :n].reshape(batch, s.n_kv, -1, n) @ far_v.bfloat16()
+        weights = torch.cat((far, near), -1).softmax(-1).to(model.PRODUCTS)
+        mixed = weights[..., :n].reshape(batch, s.n_kv, -1, n) @ far_v.to(model.PRODUCTS)
         mixed = mixed.view(batch, s.n_heads, n_blocks, size, s.n_rot) + weights[..., n:] @ blocks(v)
         mixed = mixed.permute(0, 2, 3, 1, 4).reshape(batch, n_blocks, size, s.d)
         return model.linear(mixed, self.w[f"{layer}.attn_output"]).float()
@@ -120,7 +120,7 @@ class Block:
         return model.rms(x, w["final_norm"])
 
     def head_rows(self, rows=slice(None)):
-        return (self.embedding[rows] * self.scale).bfloat16()
+        return (self.embedding[rows] * self.scale).to(model.PRODUCTS)
 
     def exported(self):
         """The weights over values as they are, by the names of DeepSpec's files."""
@@ -177,12 +177,12 @@ def loss(head, batch, often, rng):
     scored = rows_to_score(ids, often, head.s.n_vocab, rng)
     head_rows = head.head_rows(scored)
     with torch.no_grad():
-        wanted = F.linear((states[rows, before] / head.scale).bfloat16(), head_rows).float().softmax(-1)
+        wanted = F.linear((states[rows, before] / head.scale).to(model.PRODUCTS), head_rows).float().softmax(-1)
         best = greatest(wanted)
     hidden = head.states(taps, ids.gather(1, at), at)[real]
     from_before = head.w["markov_w1"][ids[rows, before]]
-    logits = F.linear(hidden.bfloat16(), head_rows).float() + F.linear(
-        from_before.bfloat16(), head.w["markov_w2"][scored].bfloat16()).float()
+    logits = F.linear(hidden.to(model.PRODUCTS), head_rows).float() + F.linear(
+        from_before.to(model.PRODUCTS), head.w["markov_w2"][scored].to(model.PRODUCTS)).float()
     logprobs = logits.log_softmax(-1)
     each = -(logprobs * (wanted * (1 - HARD) + best * HARD)).sum(-1)
     weight = torch.exp(-position / DECAY)
@@ -201,7 +201,7 @@ def accept_length(head, answers, n_blocks=8):
     """Of blocks at random places of greedy answers, left to right over the whole vocabulary with the Markov bias:
     tokens of a cycle."""
     generator, kept, total = torch.Generator().manual_seed(0), 0, 0
-    head_rows, w2 = head.head_rows(), head.w["markov_w2"].bfloat16()
+    head_rows, w2 = head.head_rows(), head.w["markov_w2"].to(model.PRODUCTS)
     for at in range(0, len(answers.ids), 16):
         ids, _, taps, starts, lengths = answers.batch(range(at, min(at + 16, len(answers.ids))))
         first = choose(starts, lengths, n_blocks, generator)
@@ -209,8 +209,8 @@ def accept_length(head, answers, n_blocks=8):
         hidden = head.states(taps, ids.gather(1, first), first)
         token, good = ids.gather(1, first), torch.ones_like(first, dtype=torch.bool)
         for i in range(SIZE):
-            logits = F.linear(hidden[:, :, i].bfloat16(), head_rows).float()
-            token = (logits + F.linear(head.w["markov_w1"][token].bfloat16(), w2).float()).argmax(-1)
+            logits = F.linear(hidden[:, :, i].to(model.PRODUCTS), head_rows).float()
+            token = (logits + F.linear(head.w["markov_w1"][token].to(model.PRODUCTS), w2).float()).argmax(-1)
             following = ids.gather(1, (before[:, :, i] + 1))
             good &= (token == following) & real[:, :, i]
             kept += good.sum().item()

@@ -133,10 +133,10 @@ class Head:
         group = lambda y: y.transpose(1, 2).repeat_interleave(s.n_heads // s.n_kv, 1)
         past.append((group(turn("attn_k", s.n_kv)), group(self.project(x, "attn_v", s.n_kv))))
         keys, values = past[0]
-        scores = (q.bfloat16() @ keys.bfloat16().transpose(-1, -2)).float() + model.causal_mask(n)
+        scores = (q.to(model.PRODUCTS) @ keys.to(model.PRODUCTS).transpose(-1, -2)).float() + model.causal_mask(n)
         own = [(q * k).sum(-1, keepdim=True) for k, _ in past[1:]]
         weights = torch.cat([scores, *own], -1).softmax(-1)
-        mixed = (weights[..., :n].bfloat16() @ values.bfloat16()).float()
+        mixed = (weights[..., :n].to(model.PRODUCTS) @ values.to(model.PRODUCTS)).float()
         for i, (_, v) in enumerate(past[1:]):
             mixed = mixed + weights[..., n + i, None] * v
         return model.linear(mixed.transpose(1, 2).reshape(batch, n, s.d), self.w["attn_output"]).float()
@@ -274,10 +274,10 @@ def rollout(head, batch, n_steps, noise=0):
 
 def losses(head, rows_of_head, guess, wanted):
     """-> (loss; the share of rows whose best token is the target's), over these rows of the head."""
-    head_rows = (head.embedding[rows_of_head] * head.scale).bfloat16()
+    head_rows = (head.embedding[rows_of_head] * head.scale).to(model.PRODUCTS)
     with torch.no_grad():
-        law = F.linear(wanted.bfloat16(), head_rows).float().softmax(-1)
-    logits = F.linear(guess.bfloat16(), head_rows).float()
+        law = F.linear(wanted.to(model.PRODUCTS), head_rows).float().softmax(-1)
+    logits = F.linear(guess.to(model.PRODUCTS), head_rows).float()
     loss = F.cross_entropy(logits, law) + REGRESSION * F.smooth_l1_loss(guess, wanted)
     return loss, (logits.argmax(-1) == law.argmax(-1)).float().mean().item()
 
@@ -311,8 +311,8 @@ def agreement(head, answers, n_steps=4, limit=96):
     for chosen in answers.batches(4096, rng)[:max(1, limit // 16)]:
         kept = None
         for step, (rows, guess, wanted) in enumerate(rollout(head, answers.batch(chosen), n_steps)):
-            full = (head.embedding * head.scale).bfloat16()
-            best = lambda x: F.linear(x.bfloat16(), full).argmax(-1)
+            full = (head.embedding * head.scale).to(model.PRODUCTS)
+            best = lambda x: F.linear(x.to(model.PRODUCTS), full).argmax(-1)
             hits = torch.zeros(rows.shape, dtype=torch.bool)
             hits[rows] = best(guess) == best(wanted)
             kept = hits if kept is None else kept & hits

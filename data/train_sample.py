@@ -64,7 +64,7 @@ class Muon:
 
     @staticmethod
     def orthogonal(g):
-        x = g.bfloat16() / (g.norm() + 1e-7)
+        x = g.to(model.PRODUCTS) / (g.norm() + 1e-7)
         tall = x.shape[0] > x.shape[1]
         x = x.T if tall else x
         for a, b, c in [(3.4445, -4.7750, 2.0315)] * 5:  # Newton-Schulz

@@ -4,7 +4,7 @@
 usage: data/train_smollm2.py prompts|answers|read|taps|text|draft|check|export [--wildchat FILE]
            [--sharegpt FILE] [--data read,answers] [--exclude FILE...] [--model FILE] [--work DIR] [--shared DIR]
            [--batches N] [--part N/M] [--held-out] [--tokens N] [--rate X] [--phase 1|2]
-           [--head eagle2|eagle3|mtp|block] [--init FILE] [--threads N] [-o DIR]
+           [--head eagle2|eagle3|mtp|block] [--init FILE] [--threads N] [--f32] [-o DIR]
 
 Stages in that order. `prompts` takes what users asked (WildChat, ShareGPT), keeps 150 of WildChat
 for evaluation (WORK/held-out.jsonl) and drops what shares 13 words in a row with an evaluation set.
@@ -16,7 +16,8 @@ the layers that an EAGLE-3 head reads; `taps` adds these to the answers.
 `draft` sees N tokens of the answers' first --batches; phase 2 over three drafted steps, of an MTP module four. It
 begins as the EAGLE-2 head in data/smollm2, so phase 2 is all that it needs, and a block drafter has one phase.
 `check` reads
-answers to the held-out prompts. data/README.md has the commands that made the committed head."""
+answers to the held-out prompts. --f32 multiplies in f32, much faster on a processor without bfloat16. data/smollm2.md has
+the commands that made the committed heads."""
 import argparse
 import glob
 import json
@@ -28,6 +29,7 @@ import numpy as np
 import torch
 
 import block_draft as block
+import sample_model
 import smollm2_draft as draft
 import smollm2_target as target
 import smollm2_text as text
@@ -282,7 +284,10 @@ def main():
     p.add_argument("--init")
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("-o", dest="folder")
+    p.add_argument("--f32", action="store_true")
     args = p.parse_args()
+    if args.f32:
+        sample_model.PRODUCTS = torch.float32
     args.folder = args.folder or os.path.join(HERE, FOLDERS[args.head])
     os.makedirs(args.work, exist_ok=True)
     torch.manual_seed(0)
