@@ -12,7 +12,7 @@
  *   JSON   .jsonl and .json: values one per line or one after another, or the elements of
  *          top-level arrays, as ShareGPT "conversations", OpenAI "messages", a prompt and its
  *          "output", "response", "completion" or "answer", API "choices", requests and results
- *          of an API's batches, plain "text" or "content", bare strings.
+ *          of an API's batches and logs, plain "text" or "content", bare strings.
  *   ids    .bin (u16, u32) and .npy (1-dimensional, or a document per row)
  *
  * Invalid UTF-8 becomes U+FFFD as in Python, and so does each lone surrogate escape of JSON; both

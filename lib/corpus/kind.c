@@ -118,8 +118,13 @@ static void doubt_text(corpus_format *f, const char *ext, const char *head, size
     static const char *const tables[] = {"csv", "tsv", NULL}, *const texts[] = {
                                                                   "txt", "text", "log", "out",
                                                                   "dat", "data", NULL};
+    bool records = one_of(ext, texts) && kind_of_content(head, n) != KIND_TEXT;
     if (one_of(ext, tables)) doubt_table(f, head, n);
-    if (one_of(ext, texts) && kind_of_content(head, n) != KIND_TEXT)
+    if (!records && strcasecmp(ext, "log") == 0)
+        snprintf(f->doubt, sizeof f->doubt,
+                 "a log, counted as text with its time stamps and requests; put the answers into "
+                 ".jsonl, as {\"output\": \"text\"}");
+    if (records)
         snprintf(f->doubt, sizeof f->doubt,
                  "JSON records, counted as text with their keys; --format json reads the records, "
                  "as does the name .jsonl");

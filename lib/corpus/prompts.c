@@ -148,8 +148,9 @@ static specrt_status take_text(json_object *record, const char *key, prompt *p) 
 
 static specrt_status take_record(json_object *record, prompt *p) {
     static const char *const keys[] = {"prompt", "question", "instruction", "text"};
-    json_object *body = sl_json_get_text(record, "custom_id") ? object_under(record, "body") : NULL;
-    if (body) record = body; /* a request of an OpenAI batch */
+    bool batch = sl_json_get_text(record, "custom_id") != NULL;
+    json_object *body = object_under(record, batch ? "body" : "request");
+    if (body) record = body; /* a request of an OpenAI batch, or in a log */
     const char *system = sl_json_get_text(record, "system"), *told = "";
     json_object *ids = array_under(record, "prompt_ids"), *turns = array_under(record, "turns"),
                 *calls = array_under(record, "question"),

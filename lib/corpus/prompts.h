@@ -1,5 +1,6 @@
 /* prompts.h : prompt files as benchmarks have them, JSON Lines (.gz, .zst) or a JSON array: prompt, question,
- * turns, instruction, text, messages or prompt_ids, also in the "body" of a batch's request. */
+ * turns, instruction, text, messages or prompt_ids, also in the "body" of a batch's request and in
+ * the "request" of a log. */
 #ifndef CORPUS_PROMPTS_H
 #define CORPUS_PROMPTS_H
 

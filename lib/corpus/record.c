@@ -1,6 +1,6 @@
 /* record.c : one JSON record to documents. Knows the shapes corpora come in: conversations
  * (ShareGPT, OpenAI messages), an answer beside its prompt (Alpaca and kin), completions by an API,
- * requests and results of an API's batches, and plain text. json-c puts one U+FFFD for each lone
+ * requests and results of an API's batches and logs, and plain text. json-c puts one U+FFFD for each lone
  * surrogate escape, as Python's json gives after UTF-16 with errors="replace"; a repeated key takes
  * its last value. */
 #include "corpus/corpus_impl.h"
@@ -28,9 +28,9 @@ static const char *const conversation_keys[] = {"conversations", "conversation",
                                                 "items",         "dialogue",     NULL};
 static const char *const answer_keys[] = {"output", "response",   "completion",
                                           "answer", "generation", "canonical_solution",
-                                          "chosen", NULL};
+                                          "chosen", "out",        NULL};
 static const char *const prompt_keys[] = {"system",  "instruction", "input", "prompt", "question",
-                                          "problem", "context",     "turns", NULL};
+                                          "problem", "context",     "turns", "obj",    NULL};
 static const char *const plain_keys[] = {"text", "content", "raw_content", NULL};
 static const char *const target_roles[] = {
     "assistant",     "gpt",       "model",  "bot",   "chatgpt", "ai",
@@ -174,6 +174,7 @@ static specrt_status add_choices(record_sink *sink, struct json_object *choices)
     specrt_status status = SPECRT_STATUS_OK;
     for (size_t i = 0; status == SPECRT_STATUS_OK && i < json_object_array_length(choices); i++) {
         struct json_object *choice = json_object_array_get_idx(choices, i);
+        if (get(choice, "delta")) return odd(sink, "a piece of a streamed answer in", "choices");
         struct json_object *answer =
             json_object_is_type(choice, json_type_object) ? first_of(choice, keys) : choice;
         status = add_turns(sink, answer, SPEAKER_TARGET);
@@ -209,21 +210,47 @@ static struct json_object *conversation_of(struct json_object *record) {
     return value;
 }
 
-/* A line of an OpenAI batch: the request is under "body", the result under "response"."body". */
-static struct json_object *batch_body(struct json_object *record) {
+/* Where a line of an OpenAI batch or of a server's log has its result, else a batch's request. */
+static struct json_object *body_of(struct json_object *record) {
     struct json_object *response = get(record, "response"), *body = get(response, "body");
+    if (!body && (get(response, "choices") || get(response, "output"))) body = response;
     if (!response && get(record, "custom_id")) body = get(record, "body");
     return json_object_is_type(body, json_type_object) ? body : NULL;
 }
 
+/* add_request() : what a logged result answers. Its answers were results of other requests. */
+static specrt_status add_request(record_sink *sink, struct json_object *record) {
+    struct json_object *inner = get(record, "request"), *request = inner ? inner : record,
+                       *messages = conversation_of(request);
+    if (!sink->options->all_messages) return SPECRT_STATUS_OK;
+    return messages ? add_conversation(sink, messages) : add_prompts(sink, request);
+}
+
+/* Whether the target's answer to the last message is elsewhere in the record, if at all. */
+static bool is_unanswered(struct json_object *messages) {
+    size_t n = json_object_array_length(messages);
+    struct json_object *role = n ? role_of(json_object_array_get_idx(messages, n - 1)) : NULL;
+    return !role || !listed(target_roles, json_object_get_string(role));
+}
+
+static specrt_status add_messages(record_sink *sink, struct json_object *record,
+                                  struct json_object *messages) {
+    struct json_object *answer = first_of(record, answer_keys);
+    specrt_status status = add_content(sink, get(record, "system"), SPEAKER_OTHER);
+    if (status == SPECRT_STATUS_OK) status = add_conversation(sink, messages);
+    if (status == SPECRT_STATUS_OK && answer && is_unanswered(messages))
+        status = add_turns(sink, answer, SPEAKER_TARGET);
+    return status;
+}
+
 static specrt_status add_object(record_sink *sink, struct json_object *record) {
-    struct json_object *body = batch_body(record);
-    if (body) return add_object(sink, body);
-    struct json_object *found = conversation_of(record);
-    if (found) {
-        specrt_status status = add_content(sink, get(record, "system"), SPEAKER_OTHER);
-        return status == SPECRT_STATUS_OK ? add_conversation(sink, found) : status;
+    struct json_object *body = body_of(record);
+    if (body) {
+        specrt_status status = add_request(sink, record);
+        return status == SPECRT_STATUS_OK ? add_object(sink, body) : status;
     }
+    struct json_object *found = conversation_of(record);
+    if (found) return add_messages(sink, record, found);
     if (role_of(record)) return add_message(sink, record);
     found = get(record, "choices");
     if (json_object_is_type(found, json_type_array)) return add_choices(sink, found);

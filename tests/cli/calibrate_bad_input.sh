@@ -6,8 +6,9 @@ echo "Hello world." >good.txt
 refuses 1 "*: nowhere.txt: cannot open: No such file or directory" run --corpus good.txt nowhere.txt
 refuses 1 "*: nowhere: *" vocabtrim-calibrate --tokenizer nowhere --corpus good.txt -o x.specb
 : >empty.txt
-refuses 3 "*: no tokens were counted: the corpus holds no text to count (--messages all counts \
-prompts too)" run --corpus empty.txt
+refuses 3 "*: no tokens were counted: the corpus holds no text that a target wrote (--messages all \
+counts prompts too)" run --corpus empty.txt
+refuses 3 "*: the corpus holds no text" run --corpus empty.txt --messages all
 head -c 3000 /dev/urandom >binary.bin
 refuses 3 "*: binary.bin: token ids, not text; they are counted with --tokenizer none" run \
     --corpus binary.bin

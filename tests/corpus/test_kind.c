@@ -94,6 +94,9 @@ static void case_doubts(void) {
         {"x.txt", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n",
          "x.txt: JSON records, counted as text with their keys; --format json reads the records"},
         {"x.log.gz", "[{\"text\":\"a\"}]", "x.log.gz: JSON records"},
+        {"x.log", "INFO 11-30 output: 'a'\n",
+         "x.log: a log, counted as text with its time stamps and requests; put the answers into "
+         ".jsonl, as {\"output\": \"text\"}"},
         {"x.csv", "id,prompt,response\r\n1,a,b\r\n",
          "x.csv: a table, counted as text with its separators; put the column to count into "
          ".jsonl, "

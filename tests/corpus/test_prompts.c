@@ -39,6 +39,8 @@ static void test_shapes(void) {
         {"{\"prompt\":\"p\",\"input\":\"no\"}", "qa[]p"},
         {"{\"custom_id\":\"1\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}]}}",
          "qa[]u"},
+        {"{\"request\":{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}]},\"response\":{}}",
+         "qa[]u"},
         {"{\"question\":\"q\",\"text\":\"no\"}", "qa[]q"},
         {"{\"instruction\":\"i\",\"input\":\"x\"}", "qa[]i\n\nx"},
         {"{\"instruction\":\"i\",\"input\":\"\"}", "qa[]i"},

@@ -72,6 +72,24 @@ static void case_shapes(void) {
         {"{\"custom_id\":\"1\",\"url\":\"/v1/chat/completions\",\"body\":{\"messages\":[{\"role\":"
          "\"user\",\"content\":\"u\"}]}}",
          "", "u"},
+        /* Logs: a request and its result, an answer beside its messages. The history is counted in the lines of
+         * its own requests. */
+        {"{\"request\":{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}]},\"response\":{"
+         "\"choices\":[{"
+         "\"message\":{\"role\":\"assistant\",\"content\":\"a\"}}]}}",
+         "a!", "u|a!"},
+        {"{\"event\":\"request.finished\",\"obj\":{\"text\":\"u\"},\"out\":{\"text\":\"a\"}}", "a!",
+         "u|a!"},
+        {"{\"event\":\"request.received\",\"obj\":{\"text\":\"u\"}}", "", "u"},
+        {"{\"prompt\":\"p\",\"response\":{\"choices\":[{\"text\":\"a\"}]}}", "a!", "p|a!"},
+        {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"h\"},{\"role\":\"user\",\"content\":"
+         "\"u\"}],"
+         "\"response\":{\"output\":[{\"role\":\"assistant\",\"content\":\"a\"}]}}",
+         "a!", "h!|u|a!"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}],\"response\":\"a\"}", "a!", "u|a!"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":"
+         "\"a\"}],\"completion\":\"a\"}",
+         "a!", "u|a!"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char array[1024];
@@ -91,6 +109,14 @@ static void case_field(void) {
     CHECK_INT(g.stats.n_bad_records, 2);
     CHECK_STR(g.stats.bad_examples[0], "x.jsonl:4: no field a.b");
     CHECK_STR(g.stats.bad_examples[1], "x.jsonl:5: not a string: field a.b");
+    gather_free(&g);
+}
+
+/* Pieces end inside words: their tokens are not those of the answer. */
+static void case_stream(void) {
+    gathered g = gather_string("x.jsonl", "{\"choices\":[{\"delta\":{\"content\":\"a\"}}]}", NULL);
+    CHECK_INT(g.status, SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(g.err.msg, "x.jsonl:1: a piece of a streamed answer in choices; expected ");
     gather_free(&g);
 }
 
@@ -121,6 +147,7 @@ static void case_escapes(void) {
 
 static const test_case cases[] = {
     {"shapes", "the documents of every record shape", case_shapes},
+    {"stream", "pieces of a streamed answer are refused", case_stream},
     {"field", "--field with dots, lists and records without it", case_field},
     {"escapes", "NULs, surrogates and bad bytes in JSON strings", case_escapes},
 };

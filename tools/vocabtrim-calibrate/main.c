@@ -57,9 +57,10 @@ static void tell_speed(const calibration *run, double seconds) {
 
 static specrt_status check_counted(const calibration *run, specrt_error *err) {
     if (sl_counts_n_tokens(&run->counts)) return SPECRT_STATUS_OK;
+    bool all = strcmp(run->options->messages, "all") == 0;
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                            "no tokens were counted: the corpus holds no text to count "
-                            "(--messages all counts prompts too)");
+                            "no tokens were counted: the corpus holds no text%s",
+                            all ? "" : " that a target wrote (--messages all counts prompts too)");
 }
 
 /* A draft vocabulary of half the vocabulary or more saves little: small ones get a quarter. */
