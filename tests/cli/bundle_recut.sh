@@ -46,6 +46,14 @@ warns "specrt-bundle: default: 5 of 5 rows of the head, the weights as they were
 holds default/config.json draft_vocab_size=5
 same default/model.safetensors five.safetensors
 
+# The drafter has the only copy of the rows that a cut leaves out.
+for drafter in e e/model.safetensors; do
+    refuses 2 "*: -o e/: would replace $drafter, which is read; name another place" cut $drafter \
+        --for vllm --size 8 -f -o e/
+done
+refuses 2 "*: -o a.specb: would replace a.specb,*" specrt-bundle export a.specb --format text -f \
+    -o a.specb
+
 # A flag alone that engines read otherwise; weights in several files become one.
 mkdir tied parts
 cp e/model.safetensors tied
