@@ -54,6 +54,18 @@ done
 refuses 2 "*: -o a.specb: would replace a.specb,*" specrt-bundle export a.specb --format text -f \
     -o a.specb
 
+# A list of another model: its tokens are beyond the vocabulary, or the vocabulary is beyond its padding.
+mkdir small large
+safetensors small/model.safetensors lm_head.weight:BF16:9,1:$(printf 'abcd%.0s' {1..9})
+safetensors large/model.safetensors lm_head.weight:BF16:40,1:$(printf 'abcd%.0s' {1..40})
+for size in small:9 large:40; do
+    echo "{\"architectures\": [\"LlamaForCausalLMEagle3\"], \"vocab_size\": ${size#*:}}" \
+        >${size%:*}/config.json
+    refuses 3 "*: ${size%:*}/model.safetensors: expected a drafter of the bundle's vocabulary, 20 \
+ids, found one of ${size#*:}; calibrate with the tokenizer of the drafter's target" \
+        cut ${size%:*} --for vllm --size 4 -o x
+done
+
 # A flag alone that engines read otherwise; weights in several files become one.
 mkdir tied parts
 cp e/model.safetensors tied

@@ -196,6 +196,22 @@ static specrt_status find_rows(work *w) {
     return status;
 }
 
+/* A bundle of another model: its text has tokens that the drafter knows no id of, or fewer ids than padding
+ * explains. */
+static specrt_status check_vocabulary(const work *w) {
+    const specrt_ranks *ranks = &w->r->ranks;
+    const specrt_ranks_header *h = ranks->header;
+    int32_t last = 0;
+    for (int32_t i = 0; i < h->n_ranked; i++)
+        if (ranks->counts[i] > 0 && ranks->ids[i] > last) last = ranks->ids[i];
+    if (last < w->n_vocab && w->n_vocab / 2 < h->n_vocab) return SPECRT_STATUS_OK;
+    return specrt_error_set(w->err, SPECRT_STATUS_BUNDLE_MISMATCH,
+                            "%s: expected a drafter of the bundle's vocabulary, %" PRId32
+                            " ids, found one of %" PRId32
+                            "; calibrate with the tokenizer of the drafter's target",
+                            w->c.m.path, h->n_vocab, w->n_vocab);
+}
+
 /* The most frequent ids that have rows, and those ascending. */
 static specrt_status select_ids(work *w) {
     token_pick *p = &w->pick;
@@ -435,6 +451,7 @@ static specrt_status run(work *w) {
     w->n_vocab = w->r->n_vocab ? w->r->n_vocab : (int32_t)w->c.n_vocab;
     w->source = source_of(w);
     TRY(check_kind(w));
+    TRY(check_vocabulary(w));
     TRY(find_rows(w));
     TRY(select_ids(w));
     TRY(make_tensors(w));
