@@ -40,7 +40,7 @@ refuses 2 "*size 9: expected at most 8, the ids of the bundle that have rows in 
 vllm/model.safetensors" cut vllm --for vllm --size 9 -o x
 accepts cut five --for sglang -o default
 warns "specrt-bundle: default: 5 of 5 rows of the head, the weights as they were, for sglang
-*: 14 ids that are more frequent have no row in this drafter
+*: 14 ids of a higher rank have no row in this drafter
 *warning: default: nothing was cut: the drafter had 5 rows, and the list is not smaller; *--size*
 *default: its 5 rows cover 36.84% *"
 holds default/config.json draft_vocab_size=5

@@ -32,8 +32,8 @@ for file in "$root"/data/prompts/*.jsonl; do
 done
 # The command decodes with what the comparison recommends.
 best=$(json pair/compare.json recommended)
-how="*/model.specb --policy $best"
-[ "$best" != plain ] || how="* --prompt 'Why is the sky blue?'"
+how="*/model.specb --policy $best \"\$@\""
+[ "$best" != plain ] || how="* --prompt 'Why is the sky blue?' \"\$@\""
 case $(tail -n 1 pair/start.sh | sed "s/'$best'/$best/") in
 $how) ;;
 *) fail "recommended: $best; $(cat pair/start.sh)" ;;

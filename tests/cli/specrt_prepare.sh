@@ -25,7 +25,7 @@ prints "vllm serve $PWD/target --speculative-config*eagle3*$PWD/out/drafter*"
 warns '*\[1/5\] drafter*\[2/5\] ranks*\[3/5\] graph*\[4/5\] cut*\[5/5\] check*'
 warns '*out/drafter: the drafter, its head cut from 600 to 300 rows*'
 [ -x out/start.sh ] || fail "start.sh is not executable"
-same <(tail -n 1 out/start.sh) ../out
+same <(tail -n 1 out/start.sh) <(sed 's/$/ "$@"/' ../out)
 holds out/drafter/config.json draft_vocab_size=300
 accepts specrt-bundle verify out/model.specb
 cp out/model.specb first.specb
@@ -169,9 +169,9 @@ refuses 3 '*odd/config.json: architectures: expected the name of*found "FooBarDr
     prepare odd --text text --for vllm -o x
 rm -r odd
 accepts for_llama --drafter "$sample/draft-small.gguf" -o small
-prints "specrt-llama * -md */draft-small.gguf --bundle $PWD/small/model.specb --policy static:5*"
+prints "specrt-llama * -md */draft-small.gguf --bundle $PWD/small/model.specb --policy auto+static:5*"
 accepts for_llama --drafter "$sample/draft-small.gguf" --with none -o bare-list
-prints "specrt-llama * --bundle */bare-list/model.specb --policy microspec"
+prints "specrt-llama * --bundle */bare-list/model.specb --policy auto+microspec"
 accepts for_llama --drafter "$sample/draft-small.gguf" --with graph,sketch,clusters --dry-run -o x
 warns '*\[2/5\] ranks*\[3/5\] graph*\[4/5\] sketch*(about [0-9] s)*'
 warns '*(about [0-9] s)*\[5/5\] clusters*(about [0-9] s)*'
@@ -184,11 +184,11 @@ cp bin/vllm bin/python && chmod +x bin/*
 for drafter in eagle3 eagle; do
     accepts specrt prepare --target "$odd/target" --drafter "$odd/$drafter" --text "$odd/text" \
         --for vllm --size 300 --with none -o "$odd/$drafter-out"
-    given=$(PATH=$PWD/bin:$PATH sh "$odd/$drafter-out/start.sh")
+    given=$(PATH=$PWD/bin:$PATH sh "$odd/$drafter-out/start.sh" --port 1)
     map=$PWD/$odd/eagle-out/model.specb model=$PWD/$odd/$drafter
     [ $drafter = eagle ] || map= model=$PWD/$odd/eagle3-out/drafter
     [ "$given" = "<$map><serve><$PWD/$odd/target><--speculative-config><{\"method\":\"$drafter\",\
-\"model\":\"${model//\"/\\\"}\",\"num_speculative_tokens\":3}>" ] || fail "$drafter: $given"
+\"model\":\"${model//\"/\\\"}\",\"num_speculative_tokens\":3}><--port><1>" ] || fail "$drafter: $given"
 done
 accepts specrt prepare --target "$odd/target" --drafter "$odd/eagle" --text "$odd/text" \
     --for sglang --size 300 --with none -o "$odd/sglang"
@@ -357,6 +357,8 @@ stops() {
 mkdir bare && cp target/config.json bare
 : >empty/a.txt
 stops 3 '*no tokens were counted: the corpus holds no text*' prepare eagle3 --text empty --for vllm
+mkdir stopped && cp -r out/. stopped # a start.sh of an earlier run names what is gone
+stops 3 '*no tokens were counted*' prepare eagle3 --text empty --for vllm
 cp -r eagle3 other && sed 's/32768/99/' eagle3/config.json >other/config.json
 prepare other --text text --for vllm -o x >../out 2>../err
 [ $? = 3 ] && [ ! -e x ] || fail "exit $?: $(ls x; cat ../err)"

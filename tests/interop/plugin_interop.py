@@ -473,7 +473,7 @@ def commands():
                     "vllm", "--size", "8192", "--with", "none", "-q", "-o", out])  # not 0: vLLM leaves fc.bias out
     names = {"TARGET": target, "DRAFTER": drafter, "model.specb": out / "model.specb"}
     parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser())
-    for name, command in ("vllm.md", live.documented(names)), ("start.sh", (out / "start.sh").read_text()):
+    for name, command in ("vllm.md", live.documented(names)), ("start.sh", (out / "start.sh").read_text().replace('"$@"', "")):
         variables, words = live.words(command)
         args = parser.parse_args(["--model", *words[2:]])
         config = AsyncEngineArgs.from_cli_args(args).create_engine_config()

@@ -51,7 +51,7 @@ typedef struct drafter {
     checkpoint_id id;
     bool converts;     /* from an EAGLE-3 head in safetensors to a GGUF */
     int32_t n_before;  /* 0: it has no head of its own */
-    int32_t n_missing; /* ids that are more frequent than one taken, and have no row */
+    int32_t n_missing; /* ids that rank higher than one taken, and have no row */
     double coverage;
 } drafter;
 
@@ -299,7 +299,7 @@ static void report_recut(const request *r, const recut_report *p, const cli_comm
                     p->n_rows, p->n_rows_before,
                     p->same_weights ? ", the weights as they were" : "", r->engine);
         if (p->n_missing)
-            sl_cli_info("%" PRId32 " ids that are more frequent have no row in this drafter",
+            sl_cli_info("%" PRId32 " ids of a higher rank have no row in this drafter",
                         p->n_missing);
     }
     if (!common->json && strcmp(r->engine, "llama.cpp") == 0)

@@ -404,7 +404,7 @@ static void print_cut(const prepare *p, const outcome *o) {
                     p->kind == CHECKPOINT_EAGLE && p->engine == FOR_SGLANG ? ", and the drafter"
                                                                            : "");
     if (!p->uncut && json_object_get_int64(o->missing) > 0)
-        sl_cli_info("%s more frequent tokens have no row in this drafter", count_of(o->missing));
+        sl_cli_info("%s tokens of a higher rank have no row in this drafter", count_of(o->missing));
 }
 
 static void print_report(const prepare *p, const outcome *o) {
@@ -444,10 +444,14 @@ static int print_json(const prepare *p, const outcome *o, int code) {
                                                                              : sl_cli_fail(&err);
 }
 
+static void start_path(const prepare *p, char path[TOOL_PATH_BYTES]) {
+    snprintf(path, TOOL_PATH_BYTES, "%s/start.sh", p->common.output);
+}
+
 static specrt_status write_start(const prepare *p, const char *command, specrt_error *err) {
     char path[TOOL_PATH_BYTES], *text;
-    snprintf(path, sizeof path, "%s/start.sh", p->common.output);
-    int n = asprintf(&text, "#!/bin/sh\n%s\n", command);
+    start_path(p, path);
+    int n = asprintf(&text, "#!/bin/sh\n%s \"$@\"\n", command);
     if (n < 0) return sl_error_no_memory(err, path);
     specrt_status status = sl_out_bytes(path, true, text, (size_t)n, err);
     free(text);
@@ -485,7 +489,10 @@ static int report(prepare *p) {
 /* ---- the verb --------------------------------------------------------------------------------- */
 
 static int run(prepare *p) {
+    char start[TOOL_PATH_BYTES];
     int code = steps_open(&p->steps);
+    start_path(p, start);
+    if (code == CLI_OK && !p->dry_run) unlink(start); /* names what steps replace, or leave out */
     if (code == CLI_OK) code = prepare_run(p);
     if (code == CLI_OK && !p->dry_run) code = report(p);
     if (code == CLI_OK && p->dry_run && p->steps.seconds > 0)

@@ -55,8 +55,10 @@ static void add_sglang(const prepare *p, const places *at, step *s, char *map) {
     if (!is_cut) step_option(s, "--speculative-token-map", map);
 }
 
-static void add_llama(const prepare *p, const places *at, step *s, char number[24]) {
+/* What was not measured may be slower than plain decoding, which `auto` finds out. */
+static void add_llama(const prepare *p, const places *at, step *s, char *policy, char number[24]) {
     bool is_cut = p->way == WAY_CUT, is_block = p->kind == CHECKPOINT_BLOCK;
+    snprintf(policy, TOOL_PATH_BYTES, "auto+%s", policy_of(p, NULL));
     step_words(s, is_cut ? "llama-server" : "specrt-llama", "-m", at->target, "-md",
                is_cut ? at->cut : at->drafter, NULL);
     if (is_cut)
@@ -65,7 +67,7 @@ static void add_llama(const prepare *p, const places *at, step *s, char number[2
                     : is_block         ? "draft-dflash"
                                        : "draft-eagle3");
     else
-        step_words(s, "--bundle", at->bundle, "--policy", policy_of(p, NULL), NULL);
+        step_words(s, "--bundle", at->bundle, "--policy", policy, NULL);
     snprintf(number, 24, "%" PRId64, prepare_n_drafts(p));
     if (is_block) step_option(s, "--spec-draft-n-max", number);
 }
@@ -97,7 +99,7 @@ char *prepare_start(const prepare *p) {
     if (config && at.target && at.drafter && at.bundle) {
         if (p->engine == FOR_VLLM) add_vllm(p, &at, &s, map, config);
         if (p->engine == FOR_SGLANG) add_sglang(p, &at, &s, map);
-        if (p->engine == FOR_LLAMA_CPP) add_llama(p, &at, &s, number);
+        if (p->engine == FOR_LLAMA_CPP) add_llama(p, &at, &s, map, number);
         if (p->engine == FOR_SPECRT) add_own(p, &at, &s, tool, map, policy_of(p, comparison));
         line = step_line(&s);
     }
