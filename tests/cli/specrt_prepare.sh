@@ -308,8 +308,15 @@ for folder in kills begun; do
 done
 
 # Every wrong input is refused in one line, before anything is written.
-refuses 2 '*expected --target, --drafter, --text or --endpoint, --for and -o*' \
-    specrt prepare --target target
+for lacks in '--target' '--for --target target' '-o --target target --for vllm' \
+    '--drafter --target target --for vllm -o x' \
+    '--text --target target --for vllm -o x --drafter eagle3'; do
+    refuses 2 "*expected --target, --drafter, --text or --endpoint, --for and -o, found no \
+${lacks%% *}" specrt prepare $(echo "$lacks" | cut -s -d ' ' -f 2-)
+done
+ln -s "$sample/target.gguf" same.gguf
+refuses 2 "*--drafter same.gguf: expected a smaller model or MTP layers, found the target, which \
+has no such layers*" for_llama --drafter same.gguf -o x
 refuses 2 '*--for: expected vllm, sglang, llama.cpp, text or specrt, found tgi*' \
     prepare eagle3 --text text --for tgi -o x
 refuses 2 '*--text, --prompts: expected at most 32 paths' \

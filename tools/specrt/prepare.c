@@ -114,9 +114,16 @@ static int check_own(prepare *p) {
     return -1;
 }
 
+static int need(const char *option, bool given) {
+    if (given) return -1;
+    return sl_cli_usage(
+        "expected --target, --drafter, --text or --endpoint, --for and -o, found no %s", option);
+}
+
 static int check_other(prepare *p) {
-    if (!p->drafter || (p->text.n == 0 && !p->endpoint))
-        return sl_cli_usage("expected --target, --drafter, --text or --endpoint, --for and -o");
+    int code = need("--drafter", p->drafter != NULL);
+    if (code < 0) code = need("--text", p->text.n > 0 || p->endpoint);
+    if (code >= 0) return code;
     if ((p->endpoint != NULL) != (p->prompts.n > 0))
         return sl_cli_usage("expected --endpoint and --prompts together");
     if (p->limit || p->tokens || p->policies)
@@ -126,9 +133,10 @@ static int check_other(prepare *p) {
 }
 
 static int check_options(prepare *p) {
-    if (!p->target || !p->engine_name || !p->common.output)
-        return sl_cli_usage("expected --target, --drafter, --text or --endpoint, --for and -o");
-    int code = check_engine(p);
+    int code = need("--target", p->target != NULL);
+    if (code < 0) code = need("--for", p->engine_name != NULL);
+    if (code < 0) code = need("-o", p->common.output != NULL);
+    if (code < 0) code = check_engine(p);
     if (code < 0) code = p->engine == FOR_SPECRT ? check_own(p) : check_other(p);
     if (code >= 0) return code;
     const char *paths[] = {p->target, p->drafter, p->common.output}; /* words of other tools */
@@ -205,6 +213,14 @@ static specrt_status check_head(const prepare *p, specrt_error *err) {
     return check_weights(prepare_head(p), err);
 }
 
+static bool leads_to(const char *path, const char *other) {
+    char *a = realpath(path, NULL), *b = realpath(other, NULL);
+    bool same = a && b && strcmp(a, b) == 0;
+    free(a);
+    free(b);
+    return same;
+}
+
 /* What the engine takes, and whether the files have its form. */
 static int check_engine_files(prepare *p, bool target_is_gguf) {
     p->way = WAY_BUNDLE;
@@ -217,6 +233,11 @@ static int check_engine_files(prepare *p, bool target_is_gguf) {
                             "safetensors; expected one, or --for vllm or llama.cpp",
                             p->drafter, p->id.words);
     if (p->engine == FOR_SPECRT) return -1;
+    if (p->kind == CHECKPOINT_MODEL && leads_to(p->drafter, p->target))
+        return sl_cli_usage(
+            "--drafter %s: expected a smaller model or MTP layers, found the target, "
+            "which has no such layers",
+            p->drafter);
     const char *why = ways[p->kind][p->engine].why;
     bool is_llama = p->engine == FOR_LLAMA_CPP;
     p->way = ways[p->kind][p->engine].way;
