@@ -27,6 +27,8 @@ finding config-form wrong hand speculators "config.json: its form, EAGLE's own o
 speculators, is not read by speculators" "convert the drafter with speculators"
 accepts specrt-bundle check e --target t
 warns "*e: an EAGLE-3 drafter, nothing found"
+accepts specrt-bundle check e
+warns "*, nothing found; its tokens were not checked, which needs --target"
 
 export="specrt-bundle export BUNDLE --drafter DIR --for ENGINE -o OUT"
 trained="add d2t and t2d from the mapping that the drafter was trained with"

@@ -127,7 +127,9 @@ static void print_findings(const exam *e) {
                           : "every engine";
         printf("%s (%s): %s\n    fix: %s\n", text[0], text[1], text[2], text[3]);
     }
-    if (n == 0) sl_cli_info("%s: %s, nothing found", e->q->drafter, e->kind);
+    if (n == 0)
+        sl_cli_info("%s: %s, nothing found%s", e->q->drafter, e->kind,
+                    e->q->target ? "" : "; its tokens were not checked, which needs --target");
 }
 
 /* @return the exit code */
