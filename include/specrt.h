@@ -7892,8 +7892,8 @@ SPECRT__INTERNAL specrt_status specrt__ranks_of_bundle(const specrt_bundle *bund
     specrt_ranks ranks;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "static: needs a bundle with section 'ranks'; "
-                                "vocabtrim-calibrate builds it");
+                                "static: needs a bundle with section 'ranks', or in C and Python "
+                                "a list in `ids`; vocabtrim-calibrate builds bundles");
     SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
     out->name = bundle->name;
     out->ids = ranks.ids;
@@ -15133,8 +15133,9 @@ static specrt_status specrt__session_check_draft(specrt_session *s, const char *
                                 call);
     if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || !draft->tokens)
         return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
-                                "%s: draft: expected 1 to %d nodes with tokens, found %d%s", call,
-                                SPECRT_TREE_MAX_NODES, (int)draft->n,
+                                "%s: draft: expected 1 to %d nodes with tokens, as "
+                                "specrt_session_finish() gives them, found %d%s",
+                                call, SPECRT_TREE_MAX_NODES, (int)draft->n,
                                 draft->tokens ? "" : " without");
     SPECRT__TRY(specrt__session_check_tokens(s, call, draft->tokens, draft->n));
     if (draft->tokens[0] != s->tree->root)
@@ -15166,8 +15167,8 @@ SPECRT_API specrt_status specrt_session_verify(specrt_session *s, const specrt_d
     SPECRT__SESSION_NEEDS(s, draft, "verify");
     SPECRT__SESSION_NEEDS(s, logits, "verify");
     SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT | SPECRT__AT_DRAFTED, "verify"));
-    SPECRT__SESSION_NEEDS(s, draft->parents, "verify");
     SPECRT__TRY(specrt__session_check_draft(s, "verify", draft));
+    SPECRT__SESSION_NEEDS(s, draft->parents, "verify");
     if (s->distributions) SPECRT__TRY(specrt__session_check_sampled(s, draft));
     specrt_status status =
         s->distributions ? specrt_verify_chain(s->verifier, draft->tokens + 1, s->distributions,

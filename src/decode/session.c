@@ -371,8 +371,9 @@ static specrt_status specrt__session_check_draft(specrt_session *s, const char *
                                 call);
     if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || !draft->tokens)
         return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
-                                "%s: draft: expected 1 to %d nodes with tokens, found %d%s", call,
-                                SPECRT_TREE_MAX_NODES, (int)draft->n,
+                                "%s: draft: expected 1 to %d nodes with tokens, as "
+                                "specrt_session_finish() gives them, found %d%s",
+                                call, SPECRT_TREE_MAX_NODES, (int)draft->n,
                                 draft->tokens ? "" : " without");
     SPECRT__TRY(specrt__session_check_tokens(s, call, draft->tokens, draft->n));
     if (draft->tokens[0] != s->tree->root)
@@ -404,8 +405,8 @@ SPECRT_API specrt_status specrt_session_verify(specrt_session *s, const specrt_d
     SPECRT__SESSION_NEEDS(s, draft, "verify");
     SPECRT__SESSION_NEEDS(s, logits, "verify");
     SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT | SPECRT__AT_DRAFTED, "verify"));
-    SPECRT__SESSION_NEEDS(s, draft->parents, "verify");
     SPECRT__TRY(specrt__session_check_draft(s, "verify", draft));
+    SPECRT__SESSION_NEEDS(s, draft->parents, "verify");
     if (s->distributions) SPECRT__TRY(specrt__session_check_sampled(s, draft));
     specrt_status status =
         s->distributions ? specrt_verify_chain(s->verifier, draft->tokens + 1, s->distributions,

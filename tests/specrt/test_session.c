@@ -580,8 +580,12 @@ static void test_bad_tokens(void) {
         const char *says;
     } bad[] = {
         {V, 0, 3, 1, 0, 5, "observe: token 1: expected 0 to 299, found 300"},
-        {6, 0, 0, 1, 0, 5, "observe: draft: expected 1 to 64 nodes with tokens, found 0"},
-        {6, 0, 65, 1, 0, 5, "observe: draft: expected 1 to 64 nodes with tokens, found 65"},
+        {6, 0, 0, 1, 0, 5,
+         "observe: draft: expected 1 to 64 nodes with tokens, as specrt_session_finish() gives "
+         "them, found 0"},
+        {6, 0, 65, 1, 0, 5,
+         "draft: expected 1 to 64 nodes with tokens, as specrt_session_finish() gives them, found "
+         "65"},
         {6, 1, 3, 1, 0, 5, "observe: draft: parent of node 1: expected 0 to 0, found 1"},
         {6, 0, 3, 0, 0, 5, "a token after it, found 0 nodes that are none"},
         {6, 0, 3, 4, 1, 6, "a token after it, found 4 nodes that are none"},
@@ -625,6 +629,10 @@ static void test_bad_drafts(void) {
     root(s, 9);
     pair_draft(&models, s, 3, 9, &draft);
     CHECK_INT(draft.n, 4);
+    CHECK_INT(specrt_session_verify(s, &(specrt_draft){0}, logits, &verdict),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(specrt_session_last_error(s)->msg,
+              "as specrt_session_finish() gives them"); /* forgotten */
     CHECK_INT(specrt_session_verify(s, &draft, logits, &verdict), SPECRT_STATUS_OK);
     int32_t tokens[6] = {0}, parents[6] = {-1, 0, 1, 2, 3, 4}, kept = parents[3];
     specrt_draft other = draft;
