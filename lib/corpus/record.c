@@ -284,6 +284,7 @@ static specrt_status add_field(record_sink *sink, struct json_object *record) {
     struct json_object *value = find_field(record, sink->options->field);
     bool list = json_object_is_type(value, json_type_array);
     if (!value) return odd(sink, "no field", sink->options->field);
+    if (json_object_is_type(value, json_type_object)) return add_object(sink, value);
     for (size_t i = 0; list && i < json_object_array_length(value); i++)
         if (!json_object_is_type(json_object_array_get_idx(value, i), json_type_string))
             return odd(sink, "not a list of strings: field", sink->options->field);

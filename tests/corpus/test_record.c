@@ -110,6 +110,9 @@ static void case_field(void) {
     CHECK_STR(g.stats.bad_examples[0], "x.jsonl:4: no field a.b");
     CHECK_STR(g.stats.bad_examples[1], "x.jsonl:5: not a string: field a.b");
     gather_free(&g);
+    g = gather_string("x.jsonl", "{\"a\":{\"b\":{\"choices\":[{\"text\":\"x\"}]}}}", &options);
+    CHECK_STR(show(&g), "x!"); /* a record in a record */
+    gather_free(&g);
 }
 
 /* Pieces end inside words: their tokens are not those of the answer. */
