@@ -46,8 +46,8 @@ static const cli_verb verbs[] = {
 
 static const cli_tool tool = {
     .name = "specrt",
-    .example =
-        "specrt prepare --target llama3/ --drafter eagle3/ --text chat.jsonl --for vllm -o out",
+    .example = "specrt prepare --target llama3/ --drafter eagle3/ --text chat.jsonl --for vllm "
+               "--size 8192 -o out",
     .summary = "Vocabulary-pruned speculative decoding: one command over all tools.",
     .usage = "specrt VERB ... [options]"};
 

@@ -578,7 +578,8 @@ int prepare_main(int argc, char **argv) {
         {0}};
     const cli_tool tool = {
         "specrt",
-        "specrt prepare --target llama3/ --drafter eagle3/ --text chat.jsonl --for vllm -o out",
+        "specrt prepare --target llama3/ --drafter eagle3/ --text chat.jsonl --for vllm --size "
+        "8192 -o out",
         "Counts the text with the target's tokenizer, cuts the drafter's head to the tokens that\n"
         "occur most, checks the result and prints the command that starts the engine. The folder\n"
         "of -o keeps every step: a second run continues after the last finished one.",
