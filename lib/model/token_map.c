@@ -365,7 +365,8 @@ static specrt_status read_text(raw_map *raw, const void *bytes, size_t n, specrt
 
 static specrt_status read_any(raw_map *raw, const void *bytes, size_t n, specrt_error *err) {
     const uint8_t *b = (const uint8_t *)bytes;
-    if (sl_pt_probe(bytes, n)) return read_pt(raw, bytes, n, err);
+    /* The length that a safetensors header begins with may look like a pickle's first bytes. */
+    if (sl_pt_probe(bytes, n) && !sl_st_probe(bytes, n)) return read_pt(raw, bytes, n, err);
     if (sl_npy_probe(bytes, n)) return read_npy(raw, bytes, n, err);
     if (sl_gguf_probe(bytes, n)) return read_gguf(raw, bytes, n, err);
     size_t mark = sl_utf8_mark(bytes, n), start = 0;

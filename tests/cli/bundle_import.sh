@@ -53,7 +53,13 @@ specrt-bundle export x.specb --format npy -o npy -q
 accepts import a.pt -f
 warns "specrt-bundle: a.pt: torch list, 9 ids; size 9"
 [ "$(list)" = "${forced}9 5 700 " ] || fail "sglang-pt: $(list)"
-for map in a.safetensors npy npy/t2d.npy; do
+# A header of 640 bytes begins as a pickle of protocol 2 does.
+n=$(od -An -tu8 -N8 a.safetensors | tr -d ' ')
+{
+    printf '\200\2\0\0\0\0\0\0' && tail -c +9 a.safetensors | head -c "$n"
+    printf "%$((640 - n))s" && tail -c +$((9 + n)) a.safetensors
+} >pickle.safetensors
+for map in a.safetensors pickle.safetensors npy npy/t2d.npy; do
     accepts import $map -f
     case $map in
     *.safetensors) kind="safetensors d2t of offsets" ;;
