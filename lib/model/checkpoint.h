@@ -23,8 +23,9 @@ typedef struct checkpoint_id {
     const char *words; /* "a DFlash drafter", static */
     mtp_tail tail; /* of kind MTP; else zeros. is_whole: the model's own layers are there, too */
     block_drafter block; /* of kind BLOCK; else zeros */
-    bool is_gemma4;      /* of kind MODEL: a drafter of Gemma 4, which engines run as MTP layers */
-    bool is_ordered;     /* of Gemma 4: its head, ordered_head.h */
+    bool headless;   /* EAGLE-3 or a block drafter without an LM head: scored with the target's */
+    bool is_gemma4;  /* of kind MODEL: a drafter of Gemma 4, which engines run as MTP layers */
+    bool is_ordered; /* of Gemma 4: its head, ordered_head.h */
     bool is_gguf;
 } checkpoint_id;
 

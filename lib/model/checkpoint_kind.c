@@ -184,6 +184,7 @@ static specrt_status identify_st(const model *m, checkpoint_id *out, specrt_erro
 static void identify_block(const gguf *g, checkpoint_id *out) {
     out->kind = CHECKPOINT_BLOCK;
     sl_block_drafter_gguf(g, &out->block);
+    out->headless = out->block.headless;
     out->words = out->block.markov ? DSPARK : out->block.selector ? DFLASH2 : DFLASH;
 }
 
@@ -199,7 +200,8 @@ specrt_status sl_checkpoint_identify_gguf(const gguf *g, const char *path, check
                                                              : NULL;
     *out = (checkpoint_id){.kind = CHECKPOINT_MODEL, .words = MODEL, .is_gguf = true};
     if (arch.n == 6 && memcmp(arch.s, "eagle3", 6) == 0)
-        out->kind = CHECKPOINT_EAGLE3, out->words = EAGLE3;
+        out->kind = CHECKPOINT_EAGLE3, out->words = EAGLE3,
+        out->headless = !sl_gguf_find_tensor(g, "output.weight");
     else if (arch.n == 6 && memcmp(arch.s, "dflash", 6) == 0)
         identify_block(g, out);
     else if (tail.n_layers > 0)
@@ -224,6 +226,8 @@ specrt_status sl_checkpoint_identify(const model *m, checkpoint_id *out, specrt_
     TRY(identify_st(m, out, err));
     if (out->kind != CHECKPOINT_MTP) out->tail = (mtp_tail){0};
     if (out->kind == CHECKPOINT_BLOCK) sl_block_drafter_st(m->s, m->config, &out->block);
+    if (out->kind == CHECKPOINT_BLOCK || out->kind == CHECKPOINT_EAGLE3)
+        out->headless = !sl_st_find_prefix(m->s, "lm_head.");
     return SPECRT_STATUS_OK;
 }
 

@@ -76,8 +76,8 @@ finding d2t-length wrong hand null "tensor \"d2t\" has 3 entries, and lm_head.we
     "$trained"
 weights $layer "$(list 3 8 10)" t2d:BOOL:20:$(mask 20 3 9 12)
 finds "no-head d2t-length"
-finding no-head wrong hand null "tensor \"lm_head.weight\" is missing: engines take the target's \
-whole head" "convert the drafter with its head"
+finding no-head wrong export null "tensor \"lm_head.weight\" is missing: engines take the target's \
+whole head" "specrt-bundle export BUNDLE --drafter DIR --for ENGINE --target TARGET -o OUT"
 what d2t-length "*3 entries*0 rows"
 weights $layer "$(list 3 8 10)" $head t2d:BOOL:19:$(mask 19 3 9 12)
 finds t2d-length

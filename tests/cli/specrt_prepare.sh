@@ -158,6 +158,11 @@ config DFlashDraftModel ', "block_size": 8' >block/config.json
 accepts specrt prepare --target whole --drafter block --text text --for vllm --size 300 \
     --with none -o rows
 warns '*its head cut from 32,768 to 300 rows*'
+cp -r eagle3 headless && safetensors headless/model.safetensors midlayer.x:BF16:1:0000 "$fc"
+config LlamaForCausalLMEagle3 >headless/config.json
+accepts specrt prepare --target whole --drafter headless --text text --for vllm --size 300 \
+    --with none -o rows -f
+warns '*its head cut from 32,768 to 300 rows*'
 # vLLM's selector reads no d2t: our plug-in cuts its head.
 safetensors block/model.safetensors "$fc" candidate_selector.hidden_projection.weight:BF16:1,1:0000
 config DFlash2DraftModel ', "block_size": 8' >block/config.json

@@ -94,7 +94,8 @@ static void check_head(exam *e) {
             "the head is tied to the embedding and not cut: drafts are scored by the whole of "
             "it");
     else if (!c->head)
-        exam_find(e, "no-head", NULL, "convert the drafter with its head",
+        exam_find(e, "no-head", NULL,
+                  "specrt-bundle export BUNDLE --drafter DIR --for ENGINE --target TARGET -o OUT",
                   "tensor \"lm_head.weight\" is missing: engines take the target's whole head");
     else if (size < 0 && c->n_rows < c->n_vocab)
         exam_find(e, "draft-vocab-size", NULL, "set \"draft_vocab_size\" to the head's rows",

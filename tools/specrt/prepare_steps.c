@@ -160,9 +160,9 @@ int prepare_graph(prepare *p) {
 
 /* Sections of the head that drafts: the drafter's own, else the target's. */
 const char *prepare_head(const prepare *p) {
-    bool is_own = p->kind == CHECKPOINT_EAGLE3 || p->kind == CHECKPOINT_MODEL ||
-                  (p->kind == CHECKPOINT_BLOCK && !p->id.block.headless);
-    return is_own ? p->drafter : p->target;
+    bool is_own =
+        p->kind == CHECKPOINT_EAGLE3 || p->kind == CHECKPOINT_MODEL || p->kind == CHECKPOINT_BLOCK;
+    return is_own && !p->id.headless ? p->drafter : p->target;
 }
 
 int prepare_sketch(prepare *p) {
@@ -185,7 +185,7 @@ int prepare_clusters(prepare *p) {
 /* ---- what the engine loads -------------------------------------------------------------------- */
 
 bool prepare_takes_rows(const prepare *p) {
-    return p->way == WAY_CUT && p->id.block.headless;
+    return p->way == WAY_CUT && p->id.headless;
 }
 
 static int run_cut(prepare *p) {
