@@ -54,7 +54,7 @@ done
 refuses 2 "*: -o a.specb: would replace a.specb,*" specrt-bundle export a.specb --format text -f \
     -o a.specb
 
-# A list of another model: its tokens are beyond the vocabulary, or the vocabulary is beyond its padding.
+# A list of another model: it has tokens that the drafter lacks, or lacks more than padding.
 mkdir small large
 safetensors small/model.safetensors lm_head.weight:BF16:9,1:$(printf 'abcd%.0s' {1..9})
 safetensors large/model.safetensors lm_head.weight:BF16:40,1:$(printf 'abcd%.0s' {1..40})

@@ -174,7 +174,8 @@ refuses 3 '*odd/config.json: architectures: expected the name of*found "FooBarDr
     prepare odd --text text --for vllm -o x
 rm -r odd
 accepts for_llama --drafter "$sample/draft-small.gguf" -o small
-prints "specrt-llama * -md */draft-small.gguf --bundle $PWD/small/model.specb --policy auto+static:5*"
+prints "specrt-llama * -md */draft-small.gguf --bundle $PWD/small/model.specb --policy \
+auto+static:5*"
 accepts for_llama --drafter "$sample/draft-small.gguf" --with none -o bare-list
 prints "specrt-llama * --bundle */bare-list/model.specb --policy auto+microspec"
 accepts for_llama --drafter "$sample/draft-small.gguf" --with graph,sketch,clusters --dry-run -o x
@@ -193,7 +194,8 @@ for drafter in eagle3 eagle; do
     map=$PWD/$odd/eagle-out/model.specb model=$PWD/$odd/$drafter
     [ $drafter = eagle ] || map= model=$PWD/$odd/eagle3-out/drafter
     [ "$given" = "<$map><serve><$PWD/$odd/target><--speculative-config><{\"method\":\"$drafter\",\
-\"model\":\"${model//\"/\\\"}\",\"num_speculative_tokens\":3}><--port><1>" ] || fail "$drafter: $given"
+\"model\":\"${model//\"/\\\"}\",\"num_speculative_tokens\":3}><--port><1>" ] ||
+        fail "$drafter: $given"
 done
 accepts specrt prepare --target "$odd/target" --drafter "$odd/eagle" --text "$odd/text" \
     --for sglang --size 300 --with none -o "$odd/sglang"

@@ -12,9 +12,18 @@ static void check_records(const char *name, const char *text, const char *answer
     gather_free(&g);
 }
 
+/* Rows: a record, what the target says, all that is said. */
+static void check_all(const char *const rows[][3], size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        char array[1024];
+        check_records("x.jsonl", rows[i][0], rows[i][1], rows[i][2]);
+        snprintf(array, sizeof array, "\n [ %s ]", rows[i][0]);
+        check_records("x.json", array, rows[i][1], rows[i][2]);
+    }
+}
+
 static void case_shapes(void) {
     static const char *const rows[][3] = {
-        /* record, what the target says, all that is said */
         {"{\"conversations\":[{\"from\":\"human\",\"value\":\"h\"},{\"from\":\"gpt\",\"value\":"
          "\"g\"}]}",
          "g!", "h|g!"},
@@ -60,6 +69,12 @@ static void case_shapes(void) {
         {"[\"s\", {\"text\":\"t\"}]", "s|t", "s|t"},
         {"{\"text\":\"first\",\"text\":\"last\"}", "last", "last"},
         {"{\"output\":\"\"}", "!", "!"},
+    };
+    check_all(rows, sizeof rows / sizeof rows[0]);
+}
+
+static void case_served(void) {
+    static const char *const rows[][3] = {
         /* Lines of an OpenAI batch: a result, one of the Responses API, and a request. */
         {"{\"custom_id\":\"1\",\"response\":{\"status_code\":200,\"body\":{\"choices\":[{"
          "\"message\":"
@@ -72,8 +87,7 @@ static void case_shapes(void) {
         {"{\"custom_id\":\"1\",\"url\":\"/v1/chat/completions\",\"body\":{\"messages\":[{\"role\":"
          "\"user\",\"content\":\"u\"}]}}",
          "", "u"},
-        /* Logs: a request and its result, an answer beside its messages. The history is counted in the lines of
-         * its own requests. */
+        /* Logs: an answer beside what it answers. */
         {"{\"request\":{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}]},\"response\":{"
          "\"choices\":[{"
          "\"message\":{\"role\":\"assistant\",\"content\":\"a\"}}]}}",
@@ -91,12 +105,7 @@ static void case_shapes(void) {
          "\"a\"}],\"completion\":\"a\"}",
          "a!", "u|a!"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        char array[1024];
-        check_records("x.jsonl", rows[i][0], rows[i][1], rows[i][2]);
-        snprintf(array, sizeof array, "\n [ %s ]", rows[i][0]);
-        check_records("x.json", array, rows[i][1], rows[i][2]);
-    }
+    check_all(rows, sizeof rows / sizeof rows[0]);
 }
 
 static void case_field(void) {
@@ -150,6 +159,7 @@ static void case_escapes(void) {
 
 static const test_case cases[] = {
     {"shapes", "the documents of every record shape", case_shapes},
+    {"served", "batches and logs of servers", case_served},
     {"stream", "pieces of a streamed answer are refused", case_stream},
     {"field", "--field with dots, lists and records without it", case_field},
     {"escapes", "NULs, surrogates and bad bytes in JSON strings", case_escapes},
