@@ -68,6 +68,12 @@ accepts specrt-bundle check list-text --target t --for text
 specrt-bundle check thoughtless.txt --target t >../out 2>../err
 prints "*thinking (every engine): 2 of *(347, <think>)*"
 
+# A mask of the tokenizer's ids, not of the head's rows.
+accepts specrt-bundle export x.specb --format eagle3-pt --size 256 --n-vocab 1000 -o short.pt
+finds t2d-length short.pt
+finding t2d-length fewer export "specforge speculators" "t2d has 1000 entries; expected *, the rows \
+of the target's head" "specrt-bundle export BUNDLE --format F --n-vocab N -o FILE"
+
 # Another tokenizer of the same size: by the digest in the list, or by the bundle.
 sed 's/\(_sha256": "\)..../\10123/' list-mtplx >digest.json
 cmp -s digest.json list-mtplx && fail "the digest is the same"
@@ -79,6 +85,9 @@ mkdir u
 cp t/tokenizer.json t/config.json t/model.safetensors u
 sed -i 's/"Ā": 0,/"Ā": 1,/; s/"ā": 1,/"ā": 0,/' u/tokenizer.json
 accepts specrt-bundle import all.txt --tokenizer u --model u --size 100 -o u.specb
+echo "A word." >word.txt
+refuses 3 "*u: the model's own tokenizer is gpt2-style BPE (*); expected gpt2-style BPE (*)" \
+    vocabtrim-calibrate --tokenizer t --corpus word.txt --holdout 0 --model u -o v.specb
 finds "tokenizer" list-text --bundle u.specb
 finding tokenizer wrong hand null "the bundle is for another *" "$again"
 sed '/^# tok/s/.$/x/' list.blocks >unsigned.blocks

@@ -26,9 +26,7 @@ static specrt_status open_tokenizer(cluster_build *b, specrt_error *err) {
     if (o->tokenizer) {
         TRY(sl_tokenizer_open(o->tokenizer, &b->tok, err));
         sl_tokenizer_fingerprint(b->tok, sha256);
-        return b->source.g ? sl_tokenizer_check_model(b->source.path, sha256,
-                                                      sl_tokenizer_name(b->tok), err)
-                           : SPECRT_STATUS_OK;
+        return sl_tokenizer_check_model(o->model, sha256, sl_tokenizer_name(b->tok), err);
     }
     if (b->source.g) TRY(sl_tokenizer_of_model(b->source.path, &b->tok, err));
     if (!b->tok)

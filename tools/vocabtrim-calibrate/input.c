@@ -89,7 +89,7 @@ specrt_status input_open_model(const calibrate_options *o, const counts_vocab *v
                                 "%s: %s has %" PRId64 " rows; expected at least %" PRId32
                                 ", the vocabulary of %s",
                                 o->model, *name, head->n_rows, v->n_vocab, v->name);
-    return m->g ? sl_tokenizer_check_model(o->model, v->sha256, v->name, err) : SPECRT_STATUS_OK;
+    return sl_tokenizer_check_model(o->model, v->sha256, v->name, err);
 }
 
 size_t input_row_bytes(const specrt_head_desc *head) {
