@@ -6463,9 +6463,9 @@ SPECRT__INTERNAL specrt_status specrt__head_resolve(const char *name, const spec
                                 "%s: type %d: expected a float row format, found %s", name,
                                 (int)in->dtype, type ? type : "an unknown one");
     if (!in->rows || in->n_rows < 1 || in->n_rows > SPECRT_MAX_VOCAB)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "%s: expected 1 to %d rows in memory, found %lld", name,
-                                SPECRT_MAX_VOCAB, (long long)in->n_rows);
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG, "%s: expected 1 to %d rows in memory, found %lld%s", name,
+            SPECRT_MAX_VOCAB, (long long)in->n_rows, in->rows ? "" : " at NULL");
     size_t row_bytes = specrt_row_bytes(in->dtype, in->n_cols);
     if (row_bytes == 0 || in->n_cols > INT32_MAX)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,

@@ -208,7 +208,7 @@ static void test_bad_heads(void) {
         CHECK(!head);                                                                              \
         CHECK_HAS(err.msg, message);                                                               \
     } while (0)
-    HEAD_BAD(d.rows = NULL, SPECRT_STATUS_BAD_ARG, "rows");
+    HEAD_BAD(d.rows = NULL, SPECRT_STATUS_BAD_ARG, " at NULL");
     HEAD_BAD(d.n_rows = 0, SPECRT_STATUS_BAD_ARG, "expected 1 to 16777216 rows in memory, found 0");
     HEAD_BAD(d.n_rows = -1, SPECRT_STATUS_BAD_ARG, "found -1");
     HEAD_BAD(d.n_rows = SPECRT_MAX_VOCAB + 1, SPECRT_STATUS_BAD_ARG, "found 16777217");
