@@ -210,6 +210,28 @@ static struct json_object *conversation_of(struct json_object *record) {
     return value;
 }
 
+static specrt_status add_object(record_sink *sink, struct json_object *record);
+
+/* The response of an API that a log has as a text, owned; NULL: another text, or none. Values within a text
+ * were not counted (LONG_RECORD). */
+static struct json_object *parse_response(struct json_object *value) {
+    bool is_short = json_object_is_type(value, json_type_string) &&
+                    json_object_get_string_len(value) <= LONG_RECORD;
+    const char *text = is_short ? json_object_get_string(value) : "";
+    struct json_object *response = text[0] == '{' ? json_tokener_parse(text) : NULL;
+    if (get(response, "choices")) return response;
+    json_object_put(response);
+    return NULL;
+}
+
+static specrt_status add_answer(record_sink *sink, struct json_object *answer, speaker who) {
+    struct json_object *response = parse_response(answer);
+    if (!response) return add_turns(sink, answer, who);
+    specrt_status status = add_object(sink, response);
+    json_object_put(response);
+    return status;
+}
+
 /* Where a line of an OpenAI batch or of a server's log has its result, else a batch's request. */
 static struct json_object *body_of(struct json_object *record) {
     struct json_object *response = get(record, "response"), *body = get(response, "body");
@@ -239,7 +261,7 @@ static specrt_status add_messages(record_sink *sink, struct json_object *record,
     specrt_status status = add_content(sink, get(record, "system"), SPEAKER_OTHER);
     if (status == SPECRT_STATUS_OK) status = add_conversation(sink, messages);
     if (status == SPECRT_STATUS_OK && answer && is_unanswered(messages))
-        status = add_turns(sink, answer, SPEAKER_TARGET);
+        status = add_answer(sink, answer, SPEAKER_TARGET);
     return status;
 }
 
@@ -257,7 +279,7 @@ static specrt_status add_object(record_sink *sink, struct json_object *record) {
     found = first_of(record, answer_keys);
     if (found) {
         specrt_status status = add_prompts(sink, record);
-        return status == SPECRT_STATUS_OK ? add_turns(sink, found, SPEAKER_TARGET) : status;
+        return status == SPECRT_STATUS_OK ? add_answer(sink, found, SPEAKER_TARGET) : status;
     }
     found = first_of(record, plain_keys);
     if (found) return add_content(sink, found, SPEAKER_NONE);
@@ -290,7 +312,7 @@ static specrt_status add_field(record_sink *sink, struct json_object *record) {
             return odd(sink, "not a list of strings: field", sink->options->field);
     if (!list && !json_object_is_type(value, json_type_string))
         return odd(sink, "not a string: field", sink->options->field);
-    return add_content(sink, value, SPEAKER_NONE);
+    return add_answer(sink, value, SPEAKER_NONE);
 }
 
 static specrt_status add_record(record_sink *sink, struct json_object *record) {

@@ -94,6 +94,10 @@ static void case_served(void) {
          "a!", "u|a!"},
         {"{\"event\":\"request.finished\",\"obj\":{\"text\":\"u\"},\"out\":{\"text\":\"a\"}}", "a!",
          "u|a!"},
+        {"{\"prompt\":\"p\",\"response\":\"{\\\"choices\\\":[{\\\"text\\\":\\\"a\\\"}]}\"}", "a!",
+         "p|a!"},
+        {"{\"prompt\":\"p\",\"response\":\"{\\\"name\\\":1}\"}", "{\"name\":1}!",
+         "p|{\"name\":1}!"},
         {"{\"event\":\"request.received\",\"obj\":{\"text\":\"u\"}}", "", "u"},
         {"{\"prompt\":\"p\",\"response\":{\"choices\":[{\"text\":\"a\"}]}}", "a!", "p|a!"},
         {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"h\"},{\"role\":\"user\",\"content\":"
