@@ -71,8 +71,8 @@ prints "*thinking (every engine): 2 of *(347, <think>)*"
 # A mask of the tokenizer's ids, not of the head's rows.
 accepts specrt-bundle export x.specb --format eagle3-pt --size 256 --n-vocab 1000 -o short.pt
 finds t2d-length short.pt
-finding t2d-length fewer export "specforge speculators" "t2d has 1000 entries; expected *, the rows \
-of the target's head" "specrt-bundle export BUNDLE --format F --n-vocab N -o FILE"
+finding t2d-length fewer export "specforge speculators" "t2d has 1000 entries; expected *, the \
+rows of the target's head" "specrt-bundle export BUNDLE --format F --n-vocab N -o FILE"
 
 # Another tokenizer of the same size: by the digest in the list, or by the bundle.
 sed 's/\(_sha256": "\)..../\10123/' list-mtplx >digest.json

@@ -153,7 +153,8 @@ specrt_status exam_list(exam *e, specrt_error *err) {
                   VOCAB_GROUP);
     check_range(e);
     if (e->map.n_vocab && e->t.n_vocab && e->map.n_vocab != e->t.n_vocab)
-        exam_find(e, "t2d-length", "specforge speculators", "specrt-bundle export BUNDLE --format F --n-vocab N -o FILE",
+        exam_find(e, "t2d-length", "specforge speculators",
+                  "specrt-bundle export BUNDLE --format F --n-vocab N -o FILE",
                   "t2d has %" PRId32 " entries; expected %" PRId64
                   ", the rows of the target's head",
                   e->map.n_vocab, e->t.n_vocab);
