@@ -64,7 +64,8 @@ static const char *binary_reason(const char *head, size_t n) {
     return is_binary(head, n) ? "binary data, not text" : NULL;
 }
 
-/* extension() : of a name without .gz or .zst, lower case not assumed; "" if none. */
+/* extension() : of a name without .gz or .zst, and without what rotated logs are numbered by (x.log.1,
+ * x.log.2026-11); lower case not assumed; "" if none. */
 static void extension(const char *name, char out[16]) {
     const char *slash = strrchr(name, '/'), *start = slash ? slash + 1 : name;
     size_t n = strlen(start);
@@ -78,6 +79,10 @@ static void extension(const char *name, char out[16]) {
     }
     size_t dot = n;
     while (dot > 0 && start[dot - 1] != '.') dot--;
+    while (dot > 1 && dot < n && strchr("0123456789", start[dot])) {
+        n = --dot;
+        while (dot > 0 && start[dot - 1] != '.') dot--;
+    }
     out[0] = '\0';
     if (dot <= 1 || n - dot >= 16) return;
     memcpy(out, start + dot, n - dot);

@@ -75,7 +75,7 @@ static void case_contents(void) {
                  {"[1]", false},
                  {"{", false},
                  {"\"a\"", false}};
-    static const char *const names[] = {"x", ".jsonl", "a/.json"};
+    static const char *const names[] = {"x", ".jsonl", "a/.json", "x.7", ".7", "x.0."};
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
         for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
             gathered g = gather_string(names[k], texts[i].text, NULL);
@@ -97,6 +97,7 @@ static void case_doubts(void) {
         {"x.log", "INFO 11-30 output: 'a'\n",
          "x.log: a log, counted as text with its time stamps and requests; put the answers into "
          ".jsonl, as {\"output\": \"text\"}"},
+        {"x.log.2026-11-30_08", "{\"text\":\"a\"}", "x.log.2026-11-30_08: JSON records"},
         {"x.csv", "id,prompt,response\r\n1,a,b\r\n",
          "x.csv: a table, counted as text with its separators; put the column to count into "
          ".jsonl, "
