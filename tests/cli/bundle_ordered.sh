@@ -57,6 +57,17 @@ refuses 2 "*--hot: expected 0, the tokens that are in every cluster of the bundl
 refuses 2 "*--for gemma4 goes without --size*" ordered one.specb --size 3 -o x
 refuses 2 "*--clusters, --topk and --hot go with --for gemma4" specrt-bundle export one.specb \
     --drafter d --for vllm --topk 3 -o x
+# What engines would not load is refused before anything is written.
+cp -r d odd
+config odd/config.json "" '"vocab_size": 300, "hidden_size": 9, "tie_word_embeddings": false'
+refuses 3 "*odd: tensor \"masked_embedding.centroids.weight\": expected [[]20, 9[]], *" \
+    specrt-bundle export one.specb --drafter odd --for gemma4 -o odd-out
+for text in '"x"' '[1]' 5; do
+    echo "{\"architectures\": [\"Gemma4AssistantForCausalLM\"], \"vocab_size\": 300,
+        \"model_type\": \"gemma4_assistant\", \"text_config\": $text}" >odd/config.json
+    refuses 3 "*odd/config.json: text_config: expected an object, found *" \
+        specrt-bundle export one.specb --drafter odd --for gemma4 -o odd-out
+done
 
 # Read back: the same clusters and centroids.
 accepts cluster-build --model o --stored --json -o back.specb

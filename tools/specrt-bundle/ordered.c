@@ -190,11 +190,16 @@ static specrt_status make_tensors(ordering *o, int *n_out, specrt_error *err) {
 /* ---- config.json ------------------------------------------------------------------------------ */
 
 /* vLLM and transformers ask the top whether the embedding is the head, SGLang asks text_config. */
-static void edit_config(const ordering *o) {
+static specrt_status edit_config(const ordering *o, specrt_error *err) {
     ordered_head head;
     json_object *config = o->c.config, *text = NULL;
     sl_ordered_head_read(&o->c.m, &head);
     json_object_object_get_ex(config, "text_config", &text);
+    if (text && !json_object_is_type(text, json_type_object))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%sconfig.json: text_config: expected an object, found %s; give "
+                                "the drafter's own config.json",
+                                o->c.folder, json_type_to_name(json_object_get_type(text)));
     json_object_object_add(config, "use_ordered_embeddings", json_object_new_boolean(1));
     json_object_object_add(config, "num_centroids", json_object_new_int64(o->n_clusters));
     json_object_object_add(config, "centroid_intermediate_top_k", json_object_new_int64(o->topk));
@@ -202,11 +207,25 @@ static void edit_config(const ordering *o) {
     if (text)
         json_object_object_add(text, "tie_word_embeddings",
                                json_object_new_boolean(!head.has_head));
+    return SPECRT_STATUS_OK;
 }
 
 /* ---- all of it -------------------------------------------------------------------------------- */
 
-static specrt_status run(ordering *o, specrt_error *err) {
+/* What engines would load, before anything is written: the edited config, and the two new tensors. */
+static specrt_status check_result(const ordering *o, int n, ordered_counts *out,
+                                  specrt_error *err) {
+    model m = o->c.m;
+    ordered_head head;
+    m.config = o->c.config;
+    sl_ordered_head_read(&m, &head);
+    head.ordering = &o->tensors[n - 2];
+    head.centroids = &o->tensors[n - 1];
+    TRY(sl_ordered_head_check(&head, o->r->drafter, err));
+    return ordered_count(&head, out, err);
+}
+
+static specrt_status run(ordering *o, ordered_counts *counts, specrt_error *err) {
     drafter_folder f = {.c = &o->c, .config_changed = true, .weights_changed = true};
     TRY(sl_checkpoint_open(o->r->drafter, true, &o->c, err));
     TRY(read_head(o, err));
@@ -217,31 +236,21 @@ static specrt_status run(ordering *o, specrt_error *err) {
                o->r->output, err));
     TRY(fill(o, err));
     TRY(make_tensors(o, &f.n_tensors, err));
-    edit_config(o);
+    TRY(edit_config(o, err));
+    TRY(check_result(o, f.n_tensors, counts, err));
     f.tensors = o->tensors;
     return drafter_folder_write(&f, o->r->output, o->r->force, err);
 }
 
-static specrt_status read_back(const char *path, ordered_counts *out, specrt_error *err) {
-    model m;
-    ordered_head o;
-    TRY(sl_model_open(path, &m, err));
-    sl_ordered_head_read(&m, &o);
-    specrt_status status = sl_ordered_head_check(&o, path, err);
-    if (status == SPECRT_STATUS_OK) status = ordered_count(&o, out, err);
-    sl_model_close(&m);
-    return status;
-}
-
 specrt_status ordered_write(const ordered_request *r, ordered_counts *counts, specrt_error *err) {
     ordering o = {.r = r};
-    specrt_status status = run(&o, err);
+    specrt_status status = run(&o, counts, err);
     free(o.hot);
     free(o.tokens);
     free(o.centroids);
     free(o.tensors);
     if (o.c.m.path) sl_checkpoint_close(&o.c);
-    return status == SPECRT_STATUS_OK ? read_back(r->output, counts, err) : status;
+    return status;
 }
 
 /* ---- what a head holds ------------------------------------------------------------------------ */

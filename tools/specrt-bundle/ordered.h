@@ -28,8 +28,8 @@ specrt_status ordered_count(const ordered_head *o, ordered_counts *out, specrt_e
 /* ordered_json() : the counts as an object; NULL: no memory. */
 json_object *ordered_json(const ordered_counts *n);
 
-/* ordered_write() : config.json with its three keys, all tensors as they were, and two more. *counts are read
- * back from what was written.
+/* ordered_write() : config.json with its three keys, all tensors as they were, and two more, once they pass
+ * sl_ordered_head_check(). *counts are of these.
  * @return BAD_ARG: sizes that do not fit the section or the drafter; BAD_INPUT, UNSUPPORTED: a drafter
  * without a whole head in f32, f16 or bf16; IO, NO_MEMORY. Nothing is left behind then. */
 specrt_status ordered_write(const ordered_request *r, ordered_counts *counts, specrt_error *err);
