@@ -132,7 +132,10 @@ static void check_types(const examination *e) {
 
 static void check_counts(const examination *e) {
     const ordered_head *o = e->o;
-    if (o->is_set && (o->n_clusters < 1 || (o->n_vocab && o->n_vocab % o->n_clusters)))
+    if (o->is_set && o->n_vocab < 1)
+        fault(e, "vocab-size", NULL, "set it to the rows of the head",
+              "config.json: vocab_size: expected 1 or more, found %" PRId64, o->n_vocab);
+    if (o->is_set && (o->n_clusters < 1 || o->n_vocab % o->n_clusters))
         fault(e, "ordered-clusters", NULL, "build clusters whose number divides vocab_size",
               "config.json: num_centroids: %" PRId64 " does not divide vocab_size, %" PRId64
               ": SGLang does not start, vLLM and transformers fail at the first draft",

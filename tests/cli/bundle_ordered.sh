@@ -173,6 +173,8 @@ for k in 0 3; do
     set_to true 2 $k
     finds ordered-topk
 done
+set_to true 2 1 "" '"hidden_size": 2'
+finds vocab-size
 set_to true 2 1 ', "tie_word_embeddings": false'
 finds ordered-tied --for vllm
 finds "" --for sglang
