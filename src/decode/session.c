@@ -28,6 +28,7 @@ SPECRT__INTERNAL void specrt__session_pack(specrt_session *s) {
     s->shortlist.n_rows = s->n_fixed + s->pool->n_rows;
     s->n_routed_rows = 0;
     s->level = 0;
+    memset(s->sampled, 0xff, sizeof s->sampled); /* -1: a level may come to none */
     if (s->routed) SPECRT__CLEAR(s->routed->levels, s->pool->n_ids);
 }
 

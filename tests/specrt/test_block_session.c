@@ -447,6 +447,41 @@ static void ends_where_a_selector_fails(void) {
     world_close(&w);
 }
 
+static int takes_all_out(void *user, int32_t position, int32_t previous, const int32_t *candidates,
+                         int32_t k, float *logits) {
+    (void)user, (void)position, (void)previous, (void)candidates;
+    for (int32_t i = 0; i < k; i++) logits[i] = -INFINITY;
+    return 0;
+}
+
+/* A level without a token has no sample: that of an earlier cycle does not pass for it. */
+static void refuses_samples_of_an_earlier_cycle(void) {
+    const specrt_session_params params = {.tree = {BLOCK, 1, BLOCK + 1},
+                                          .sampling = {.temperature = 1, .session = 1},
+                                          .draft = SPECRT_DRAFT_SAMPLED,
+                                          .n_logits = TINY,
+                                          .n_block = BLOCK};
+    float hidden[BLOCK * TINY], logits[2 * TINY] = {0};
+    specrt_draft draft;
+    specrt_verdict verdict;
+    world w;
+    tiny_open(&w, "full", &params);
+    tiny_states(2, 5, hidden);
+    specrt_block block = {.n = BLOCK, .hidden = hidden};
+    root(w.s, 5);
+    check_draft_block(w.s, &block, &draft);
+    REQUIRE(draft.n == BLOCK + 1);
+    const int32_t tokens[] = {5, draft.tokens[1]}, parents[] = {-1, 0};
+    root(w.s, 5);
+    block.select = takes_all_out, block.k = 4;
+    check_draft_block(w.s, &block, &draft);
+    CHECK_INT(draft.n, 1);
+    draft = (specrt_draft){.n = 2, .tokens = tokens, .parents = parents};
+    CHECK_INT(specrt_session_verify(w.s, &draft, logits, &verdict), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(specrt_session_last_error(w.s)->msg, "expected the chain that the session sampled");
+    world_close(&w);
+}
+
 static void refuses_wrong_heads(void) {
     specrt_error err;
     specrt_head *head = NULL;
@@ -512,6 +547,7 @@ static const test_case cases[] = {
     {"auto", "auto chooses how many positions", drafts_as_far_as_pays},
     {"refused", "wrong blocks are refused", refuses_wrong_blocks},
     {"failed", "a selector that fails ends the generation", ends_where_a_selector_fails},
+    {"stale", "a sample of an earlier cycle is refused", refuses_samples_of_an_earlier_cycle},
     {"heads", "wrong Markov heads and sizes are refused", refuses_wrong_heads},
     {"memory", "no memory is no session", needs_memory},
 };
