@@ -443,7 +443,8 @@ class Memory:
             if array.device.type != "cpu":
                 raise SpecrtError(f"{name}: expected memory of the CPU, found a tensor on {array.device}")
             self.address, self.shape = array.data_ptr(), tuple(array.shape)
-            self.dtype = str(array.dtype).split(".")[-1]
+            negated = "negated " if array.is_neg() else ""  # memory that torch reads with the other sign
+            self.dtype = negated + str(array.dtype).split(".")[-1]
             strides = tuple(s * array.element_size() for s in array.stride())
             item = array.element_size()
         else:
@@ -455,8 +456,11 @@ class Memory:
                 self.array = array
             if array.dtype.kind in "OSUV":
                 raise TypeError(f"{name}: expected an array of numbers, found {array.dtype.name}")
-            self.address, self.shape, self.dtype = array.ctypes.data, array.shape, array.dtype.name
+            self.address, self.shape = array.ctypes.data, array.shape
+            self.dtype = array.dtype.name if array.dtype.isnative else array.dtype.str  # ">f4" of other bytes
             strides, item = array.strides, array.itemsize
+        if any(at % item for at in (self.address, *strides)):
+            raise SpecrtError(f"{name}: expected memory whose addresses are multiples of {item}, found others; copy it")
         self.row_stride = strides[0] if len(strides) > 1 else item
         expected = item  # but for the rows all must lie side by side
         self.packed = True
@@ -504,7 +508,7 @@ def ints(values: Any, name: str, least: int = 0) -> np.ndarray:
     wrong = np.flatnonzero((array < least) | (array >= 1 << 31))
     if len(wrong):
         raise SpecrtError(f"{name}: expected numbers in [{least}, {1 << 31}), found {array[wrong[0]]} at {wrong[0]}")
-    return np.ascontiguousarray(array, np.int32)
+    return np.require(array, np.int32, ["C", "A"])
 
 
 def numbers(struct: type[C.Structure], values: tuple[Any, ...], name: str) -> C.Structure:

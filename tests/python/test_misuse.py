@@ -147,6 +147,18 @@ class Misuse(Folder):
         for object_ in opened.values():  # a policy that did not open holds nothing
             object_.close()
 
+    def test_memory(self):
+        """Numbers that lie in memory otherwise than C reads them are refused, or converted where they are copied."""
+        session = self.objects()["Session"]
+        shifted = np.frombuffer(b"x" + LOGITS.tobytes(), np.float32, N, 1)
+        self.raises(specrt.SpecrtError, "multiples of 4", session.draw, shifted)
+        self.raises(specrt.SpecrtError, "logits: expected float32 [20] in one piece, found >f4", session.draw,
+                    LOGITS[0].astype(">f4"))
+        self.raises(specrt.SpecrtError, "found >f4", specrt.Head, self.rows.astype(">f4"))
+        session.begin()
+        session.prefill(np.frombuffer(b"x" + np.array([1, 2], ">i4").tobytes(), ">i4", 2, 1))
+        self.raises(specrt.SpecrtError, "token 1: expected 0 to 19, found 20", session.prefill, np.array([1, 20], ">i4"))
+
     def test_with(self):
         with specrt.Head(self.rows) as head, specrt.Policy("full", head) as policy, specrt.Session(policy, N) as session:
             session.begin()

@@ -666,6 +666,7 @@ class Sessions(Folder):
     def test_torch(self):
         torch = torch_or_skip()
         self.assertEqual(self.decode("window:64@min=0", wrap=torch.from_numpy)[0], self.plain())
+        self.says("found negated float32", specrt.Head, torch._neg_view(torch.from_numpy(self.rows)))
         half = torch.from_numpy(self.rows).bfloat16()
         head = specrt.Head(half)
         self.assertEqual((head.desc.rows, head.desc.dtype), (half.data_ptr(), 30))
