@@ -388,7 +388,8 @@ class Owner(Single):
 
     def _let_go(self) -> None:
         if self._handle and not self._borrowers:
-            handle, self._handle = self._handle, None
+            handle = C.c_void_p(self._handle.value)
+            self._handle.value = None  # in calls that another thread prepares, too
             getattr(self._lib, self._close)(handle)
             self._release()
 

@@ -125,8 +125,10 @@ class Misuse(Folder):
     def test_closed(self):
         opened = self.objects()
         for name, object_ in opened.items():
+            handle = object_.handle if isinstance(object_, specrt._lib.Owner) else None
             object_.close()
             object_.close()  # a second time does nothing
+            self.assertFalse(handle, name)  # which a call of another thread may have taken already
             for method, args in CALLS[name].items():
                 with self.subTest(name=name, method=method):
                     call = (lambda: getattr(object_, method)) if args is None else getattr(type(object_), method)
