@@ -147,6 +147,8 @@ class Head(Owner):
                  markov: tuple[Any, Any] | None = None) -> None:
         self.desc = _matrix("rows", rows, bias, ids)
         if markov is not None:
+            if len(markov) != 2:
+                raise SpecrtError(f"markov: expected two matrices, w1 and w2, found {len(markov)}")
             held = _matrix("w1", markov[0]), _matrix("w2", markov[1])
             self._markov = held, CMarkovDesc(*held)
             self.desc.markov = C.addressof(self._markov[1])
@@ -447,8 +449,11 @@ class Session(Owner):
         n, failed = size_of(hidden, 0, "hidden"), []
 
         def chosen(_: Any, position: int, previous: int, ids: Any, n_ids: int, logits: Any) -> int:
+            of_c = np.ctypeslib.as_array(logits, (n_ids,))
+            judged = of_c.copy()  # what select keeps outlives this call
             try:
-                select(position, previous, array_of(ids, n_ids, np.int32), np.ctypeslib.as_array(logits, (n_ids,)))
+                select(position, previous, array_of(ids, n_ids, np.int32).copy(), judged)
+                of_c[:] = judged
             except BaseException as error:  # it must not pass through C
                 failed.append(error)
             return len(failed)

@@ -191,6 +191,7 @@ class Misuse(Folder):
                 (lambda: specrt.Head(gaps), specrt.SpecrtError, "each row in one piece"),
                 (lambda: specrt.Head(self.rows, bias=[1.0]), TypeError, "bias: "),
                 (lambda: specrt.Head(self.rows, bundle=head), TypeError, "bundle: "),
+                (lambda: specrt.Head(self.rows, markov=(self.rows,)), specrt.SpecrtError, "expected two matrices"),
                 (lambda: specrt.Head([[1.0] * D] * N), TypeError, "rows: expected an array of numpy, PyTorch or DLPack"),
                 (lambda: specrt.Session(head, N), TypeError, "policy: expected Policy, found Head"),
                 (lambda: specrt.Session(policy), TypeError, "n_logits"),

@@ -506,7 +506,14 @@ class Sessions(Folder):
         session.prefill([3])
         session.start(out[-1])
         self.assertEqual(len(session.draft_block(hidden, select=favour, k=5).tokens), n + 1)
+        kept = []
         session.observe_chain(out[-1:], 0, 5)
+        session.draft_block(hidden, select=lambda _, __, ids, logits: kept.append((ids, logits)))
+        for ids, logits in kept:  # each its own memory, and not that of a call that has returned
+            np.testing.assert_array_equal(np.argsort(-logits, kind="stable"), np.arange(len(ids)))
+            self.assertTrue(ids.flags.owndata and logits.flags.owndata)
+        self.assertEqual(len(kept), n)
+        session.observe_chain([5], 0, 5)
         self.assertRaises(ZeroDivisionError, session.draft_block, hidden, select=lambda *_: 1 / 0)
         self.says("session: n_block: expected 0 to the 3 levels", specrt.Session, session.policy, self.n,
                   specrt.Tree(3, 1, 4), n_block=4)
