@@ -4341,9 +4341,10 @@ SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
  * a fused instruction about one operation in 2^29 rounds differently.) Instructions that take a
  * bfloat16 or 8-bit hidden state (dpbf16, dpbusd) are not used: they would round it. */
 
-#if defined(__FAST_MATH__)
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) ||                                     \
+    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
 #error                                                                                             \
-    "specrt.h: compile the implementation without -ffast-math; it tells NaN and rounds on purpose"
+    "specrt.h: compile the implementation without -ffast-math or parts of it; it tells NaN, rounds"
 #endif
 
 /* With these instructions clang makes of `a > b ? a : b` one that gives anything for NaN. */

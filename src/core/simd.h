@@ -10,9 +10,10 @@
 
 #include "core/base.h"
 
-#if defined(__FAST_MATH__)
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) ||                                     \
+    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
 #error                                                                                             \
-    "specrt.h: compile the implementation without -ffast-math; it tells NaN and rounds on purpose"
+    "specrt.h: compile the implementation without -ffast-math or parts of it; it tells NaN, rounds"
 #endif
 
 /* With these instructions clang makes of `a > b ? a : b` one that gives anything for NaN. */

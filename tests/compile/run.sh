@@ -177,6 +177,12 @@ late() { # compiler
         $1 -std=c99 -D_DEFAULT_SOURCE -Iinclude -fsyntax-only "$here/late.c"
 }
 
+# Options under which NaN passes for a number, or sums round otherwise for another batch.
+fast_math() { # compiler, option
+    ! $1 $2 -Iinclude -fsyntax-only "$here/implementation.c" 2>"$work/fast" &&
+        grep -q 'without -ffast-math' "$work/fast"
+}
+
 # All names are ours; nothing prints or exits; no variables (position-dependent code, since
 # otherwise constant tables of pointers are relocated and count as variables).
 symbols() { # object
@@ -252,6 +258,8 @@ family() (
         [ "$1" != gcc ] || small "$1 -std=c99"
         check "$1 gnu17" $1 -std=gnu17 $warn -fsyntax-only "$here/implementation.c"
         check "$2 c++20" $2 -x c++ -std=c++20 $warn -fsyntax-only "$here/implementation.c"
+        check "$1 -ffast-math" fast_math "$1" -ffast-math
+        check "$1 -ffinite-math-only" fast_math "$1" -ffinite-math-only
         check "$1 readme" readme "$1"
         check "$2 readme" readme_cpp "$2"
         check "$1 late" late "$1"
