@@ -16893,7 +16893,7 @@ SPECRT_API double specrt_costs_read_token(const specrt_costs *c) {
     int32_t n = c->n_block > 0 ? c->n_block : 1;
     double more =
         specrt_curve_at(&c->draft, n + SPECRT__COSTS_READ) - specrt_curve_at(&c->draft, n);
-    return more > 0 ? more / SPECRT__COSTS_READ : 0;
+    return more > 0 ? more / (int)SPECRT__COSTS_READ : 0;
 }
 
 SPECRT_API double specrt_costs_draft(const specrt_costs *c, double n_read, int32_t n,
@@ -17476,7 +17476,7 @@ typedef struct specrt__survey {
     int32_t n_block; /* of the meter's drafts; 0: they are token by token */
     int32_t n, n_errors;
     specrt__site sites[SPECRT__MEASURE_SITES];
-    double errors[SPECRT__MEASURE_SITES * SPECRT_PASS_TIMES];
+    double errors[(int)SPECRT__MEASURE_SITES * (int)SPECRT_PASS_TIMES];
 } specrt__survey;
 
 /* --- sizes --- */
@@ -18303,7 +18303,7 @@ static double specrt__clock_off_by(double seconds, double expected) {
 }
 
 static double specrt__clock_weight_of(int32_t since) {
-    double weight = (double)since / SPECRT__CLOCK_AGE;
+    double weight = (double)since / (int)SPECRT__CLOCK_AGE;
     return weight < SPECRT__CLOCK_LEAST_WEIGHT  ? SPECRT__CLOCK_LEAST_WEIGHT
            : weight > SPECRT__CLOCK_MOST_WEIGHT ? SPECRT__CLOCK_MOST_WEIGHT
                                                 : weight;

@@ -126,7 +126,7 @@ static double specrt__clock_off_by(double seconds, double expected) {
 }
 
 static double specrt__clock_weight_of(int32_t since) {
-    double weight = (double)since / SPECRT__CLOCK_AGE;
+    double weight = (double)since / (int)SPECRT__CLOCK_AGE;
     return weight < SPECRT__CLOCK_LEAST_WEIGHT  ? SPECRT__CLOCK_LEAST_WEIGHT
            : weight > SPECRT__CLOCK_MOST_WEIGHT ? SPECRT__CLOCK_MOST_WEIGHT
                                                 : weight;

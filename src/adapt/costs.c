@@ -90,7 +90,7 @@ SPECRT_API double specrt_costs_read_token(const specrt_costs *c) {
     int32_t n = c->n_block > 0 ? c->n_block : 1;
     double more =
         specrt_curve_at(&c->draft, n + SPECRT__COSTS_READ) - specrt_curve_at(&c->draft, n);
-    return more > 0 ? more / SPECRT__COSTS_READ : 0;
+    return more > 0 ? more / (int)SPECRT__COSTS_READ : 0;
 }
 
 SPECRT_API double specrt_costs_draft(const specrt_costs *c, double n_read, int32_t n,

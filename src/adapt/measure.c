@@ -40,7 +40,7 @@ typedef struct specrt__survey {
     int32_t n_block; /* of the meter's drafts; 0: they are token by token */
     int32_t n, n_errors;
     specrt__site sites[SPECRT__MEASURE_SITES];
-    double errors[SPECRT__MEASURE_SITES * SPECRT_PASS_TIMES];
+    double errors[(int)SPECRT__MEASURE_SITES * (int)SPECRT_PASS_TIMES];
 } specrt__survey;
 
 /* --- sizes --- */

@@ -257,7 +257,8 @@ family() (
         language "$2" "$2 -x c++ -std=c++11" $(ls "$work/impl.o" 2>/dev/null)
         [ "$1" != gcc ] || small "$1 -std=c99"
         check "$1 gnu17" $1 -std=gnu17 $warn -fsyntax-only "$here/implementation.c"
-        check "$2 c++20" $2 -x c++ -std=c++20 $warn -fsyntax-only "$here/implementation.c"
+        check "$2 c++20" $2 -x c++ -std=c++20 $warn -DSPECRT_TOOLS -fsyntax-only \
+            "$here/implementation.c"
         check "$1 -ffast-math" fast_math "$1" -ffast-math
         check "$1 -ffinite-math-only" fast_math "$1" -ffinite-math-only
         check "$1 readme" readme "$1"
