@@ -127,8 +127,7 @@ specrt_status engine_block_load(drafter_loader *l) {
     TRY(refuse_variants(l, &b));
     TRY(drafter_read_config(l));
     TRY(read_block(l, &b));
-    k->n_layers =
-        (int32_t)json_object_get_int64(sl_json_get(drafter_shape(l), "num_hidden_layers"));
+    k->n_layers = json_object_get_int(sl_json_get(drafter_shape(l), "num_hidden_layers"));
     if (k->n_layers < 1 || k->n_layers > 1024)
         return bad(l, "num_hidden_layers", "1 to 1024", k->n_layers);
     TRY(load_layers(l));
