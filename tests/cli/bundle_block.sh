@@ -63,6 +63,7 @@ zlab='"architectures": ["DFlashDraftModel"], "vocab_size": 20, "hidden_size": 8'
 config "$zlab, \"dflash_config\": {\"target_layer_ids\": [0], \"mask_token_id\": 3}"
 weights fc.weight:BF16:1,8:$(rows 55 {1..8}) norm.weight:BF16:1:0000
 echo mask >d/mask_embedding.pt
+ln -s /dev/zero d/README.md # no file: it is not copied
 head_file head.safetensors 20
 refuses 2 "*lm_head.weight, found none; *(--target)" trim d --for vllm -o x
 accepts trim d --for vllm --size 5 --target head.safetensors -o bare --json
@@ -73,7 +74,8 @@ cmp <(body bare/model.safetensors $((5 * 16 + 2 + 20)) | tail -c 20) <(tail -c 2
 cmp <(body bare/model.safetensors $((80 + 2 + 20)) | head -c 80) \
     <(body direct 100 | head -c 80) || fail "not the target's rows"
 same bare/mask_embedding.pt d/mask_embedding.pt
-rm d/mask_embedding.pt
+[ ! -e bare/README.md ] || fail "a device was copied"
+rm d/mask_embedding.pt d/README.md
 # A Markov head beside a head that is the target's.
 weights $(markov 20 $all)
 config "${zlab/DFlashDraftModel/Qwen3DSparkModel}"
