@@ -14874,9 +14874,9 @@ SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *s, int32
                                                         const specrt_beam *beam,
                                                         const float *draft_hidden,
                                                         const float *draft_input) {
-    if (!s || !beam || !draft_hidden || !beam->tokens) {
+    if (!s || !beam || !draft_hidden || !beam->tokens || !beam->logprobs) {
         (void)specrt__base_refuse_null(s ? &s->error : NULL, "route",
-                                       "beam, its tokens, or draft_hidden");
+                                       "beam, its tokens or logprobs, or draft_hidden");
         return NULL;
     }
     if (specrt__session_check_pass(s, at, beam) != SPECRT_STATUS_OK) return NULL;

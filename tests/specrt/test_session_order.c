@@ -467,6 +467,12 @@ static void test_null(void) {
               SPECRT_STATUS_BAD_ARG);
     CHECK(!specrt_session_route(s, 0, NULL, a->hidden, NULL));
     CHECK_HAS(error(s)->msg, "found NULL");
+    const float logprob = 0;
+    beam = (specrt_beam){1, &token, NULL, NULL}; /* parents alone are not read */
+    CHECK(!specrt_session_route(s, 0, &beam, a->hidden, NULL));
+    beam = (specrt_beam){1, NULL, NULL, &logprob};
+    CHECK(!specrt_session_route(s, 0, &beam, a->hidden, NULL));
+    CHECK_HAS(error(s)->msg, "found NULL");
     must(do_finish(a));
     NULLS(specrt_session_verify(s, NULL, a->logits, &v));
     NULLS(specrt_session_verify(s, &a->draft, NULL, &v));
