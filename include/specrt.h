@@ -14368,6 +14368,9 @@ SPECRT__INTERNAL specrt_status specrt__session_check_expand(specrt_session *s, i
 /* The rows of the pass to come, for the tree at hand. */
 SPECRT__INTERNAL void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
                                                  const float *draft_input);
+/* The k best ids of n rows of logits, and their logprobs. A row without a logit above -inf proposes nothing:
+ * its best are masked. States that are no numbers give such rows. */
+SPECRT__INTERNAL specrt_status specrt__session_rank(specrt_session *s, int32_t n, int32_t k);
 /* The tree's next level, from the session's k ids and logprobs of each of n rows. */
 SPECRT__INTERNAL specrt_status specrt__session_propose(specrt_session *s, int32_t n, int32_t k,
                                                        specrt_beam *beam);
@@ -15045,13 +15048,29 @@ SPECRT__INTERNAL specrt_status specrt__session_sample(specrt_session *s, const i
     return SPECRT_STATUS_OK;
 }
 
+static bool specrt__session_has_logit(const float *logits, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        if (logits[i] > -INFINITY) return true;
+    return false;
+}
+
+SPECRT__INTERNAL specrt_status specrt__session_rank(specrt_session *s, int32_t n, int32_t k) {
+    int32_t n_rows = s->shortlist.n_rows;
+    SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
+    for (int32_t i = 0; i < n; i++) {
+        if (specrt__session_has_logit(s->logits + (int64_t)i * n_rows, n_rows)) continue;
+        for (int32_t j = 0; j < k; j++) s->logprobs[i * k + j] = -INFINITY;
+    }
+    return SPECRT_STATUS_OK;
+}
+
 SPECRT__INTERNAL specrt_status specrt__session_grow(specrt_session *s, int32_t n,
                                                     specrt_beam *beam) {
     int32_t n_rows = s->shortlist.n_rows, k = s->topk < n_rows ? s->topk : n_rows;
     if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
     specrt__block_add_markov(s, n);
     if (s->distributions) return specrt__session_sample(s, NULL, s->logits, n_rows, beam);
-    SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
+    SPECRT__TRY(specrt__session_rank(s, n, k));
     return specrt__session_propose(s, n, k, beam);
 }
 
@@ -15668,7 +15687,7 @@ static specrt_status specrt__block_extend(specrt_session *s, const specrt_block 
     specrt__block_add_markov(s, n);
     if (block->select) return specrt__block_choose(s, block, position, beam, trusted, next);
     if (s->distributions) return specrt__session_sample(s, NULL, s->logits, n_rows, next);
-    SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
+    SPECRT__TRY(specrt__session_rank(s, n, k));
     for (int32_t i = n; i < beam->n; i++) {
         memcpy(s->ids + i * k, s->ids, (size_t)k * sizeof *s->ids);
         memcpy(s->logprobs + i * k, s->logprobs, (size_t)k * sizeof *s->logprobs);

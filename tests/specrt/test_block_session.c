@@ -482,6 +482,30 @@ static void refuses_samples_of_an_earlier_cycle(void) {
     world_close(&w);
 }
 
+/* Of states that are no numbers, masked rows are the greatest: none of these tokens is drafted. */
+static void drafts_nothing_of_no_numbers(void) {
+    float hidden[N * D];
+    specrt_session_params params = chain;
+    params.tree = (specrt_tree_params){N, 3, 20};
+    for (int i = 0; i < N * D; i++) hidden[i] = NAN;
+    for (int turn = 0; turn < 3; turn++) {
+        specrt_block block = {.n = N, .hidden = hidden, .input = hidden, .by_position = turn};
+        specrt_draft draft;
+        specrt_beam beam;
+        world w;
+        world_open(&w, PLAIN, "static:40+centroid:6", params);
+        root(w.s, 9);
+        if (turn < 2) {
+            check_draft_block(w.s, &block, &draft);
+        } else {
+            REQUIRE(!specrt_session_expand(w.s, hidden, hidden, 1, &beam));
+            REQUIRE(!specrt_session_finish(w.s, &draft));
+        }
+        CHECK_INT(draft.n, 1);
+        world_close(&w);
+    }
+}
+
 static void refuses_wrong_heads(void) {
     specrt_error err;
     specrt_head *head = NULL;
@@ -548,6 +572,7 @@ static const test_case cases[] = {
     {"refused", "wrong blocks are refused", refuses_wrong_blocks},
     {"failed", "a selector that fails ends the generation", ends_where_a_selector_fails},
     {"stale", "a sample of an earlier cycle is refused", refuses_samples_of_an_earlier_cycle},
+    {"numbers", "states that are no numbers draft nothing", drafts_nothing_of_no_numbers},
     {"heads", "wrong Markov heads and sizes are refused", refuses_wrong_heads},
     {"memory", "no memory is no session", needs_memory},
 };
