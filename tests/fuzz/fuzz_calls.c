@@ -125,6 +125,16 @@ static int any_choice(void *user, int32_t position, int32_t previous, const int3
     return any() == 255;
 }
 
+/* Each token of a draft could be drafted at its level, and behind a node once. */
+static void check_draft(const specrt_draft *draft) {
+    for (int32_t i = 1; i < draft->n; i++) {
+        int32_t token = draft->tokens[i];
+        if (!specrt_session_member(d->s, token, draft->depths[i] - 1)) abort();
+        for (int32_t j = 1; j < i; j++)
+            if (draft->parents[j] == draft->parents[i] && draft->tokens[j] == token) abort();
+    }
+}
+
 static void call_block(void) {
     specrt_draft draft;
     int32_t n = any() % 8 ? 1 + any() % 3 : any() % 8 - 1;
@@ -137,6 +147,7 @@ static void call_block(void) {
     if (status == SPECRT_STATUS_HOST) d->stage = ENDED;
     if (!called(status)) return;
     came(d, DRAFT, DRAFTED);
+    check_draft(&draft);
     d->draft = draft;
 }
 
@@ -155,7 +166,7 @@ static void call_finish(void) {
     bool wanted = any() % 4 != 0;
     if (!called(specrt_session_finish(d->s, wanted ? &draft : NULL))) return;
     came(d, DRAFT | GROWN, DRAFTED);
-    if (wanted) d->draft = draft;
+    if (wanted) check_draft(&draft), d->draft = draft;
 }
 
 static void call_batch(void) {
