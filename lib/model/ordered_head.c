@@ -171,7 +171,7 @@ static void check_shapes(const examination *e) {
 static void check_range(const examination *e) {
     const st_tensor *t = e->o->ordering;
     if (!t || strcmp(t->dtype, "I64") != 0 || t->n_dims != 1) return;
-    int64_t n_vocab = e->o->n_vocab ? e->o->n_vocab : t->shape[0];
+    int64_t n_vocab = e->o->n_vocab > 0 ? e->o->n_vocab : t->shape[0];
     for (int64_t i = 0; i < t->shape[0]; i++) {
         int64_t id = sl_ordered_head_id(e->o, i);
         if (id >= 0 && id < n_vocab) continue;

@@ -175,6 +175,8 @@ for k in 0 3; do
 done
 set_to true 2 1 "" '"hidden_size": 2'
 finds vocab-size
+set_to true 2 1 "" '"vocab_size": -9223372036854775808, "hidden_size": 2'
+finds "vocab-size ordered-shape ordered-shape"
 set_to true 2 1 ', "tie_word_embeddings": false'
 finds ordered-tied --for vllm
 finds "" --for sglang
