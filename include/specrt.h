@@ -7893,8 +7893,8 @@ SPECRT__INTERNAL specrt_status specrt__ranks_of_bundle(const specrt_bundle *bund
     specrt_ranks ranks;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "static: needs a bundle with section 'ranks', or in C and Python "
-                                "a list in `ids`; vocabtrim-calibrate builds bundles");
+                                "static: needs a bundle with section 'ranks' (in C and Python, a "
+                                "list in `ids` will do); vocabtrim-calibrate builds it");
     SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
     out->name = bundle->name;
     out->ids = ranks.ids;

@@ -51,8 +51,8 @@ refuses 3 "*cut.gguf: *" specrt-eval decode --target cut.gguf --prompt x
 rm -r nan cut.gguf
 
 # policies and trees
-refuses 3 "*: policy 'static': static: needs a bundle with section 'ranks', or in C and Python a \
-list in \`ids\`; vocabtrim-calibrate builds bundles" drafted --policy static --prompt x
+refuses 3 "*: policy 'static': static: needs a bundle with section 'ranks' (in C and Python, a \
+list in \`ids\` will do); vocabtrim-calibrate builds it" drafted --policy static --prompt x
 refuses 3 "*: policy 'static:9+window': *'ranks'*" specrt-eval compare --prompt x \
     --target "$target" --draft "$draft" --policy full,static:9+window,microspec
 refuses 2 "*topk: expected at most the 18 rows of policy 'window:16@min=4', found 20" \

@@ -477,7 +477,8 @@ static void test_null(void) {
     NULLS(specrt_session_verify(s, NULL, a->logits, &v));
     NULLS(specrt_session_verify(s, &a->draft, NULL, &v));
     NULLS(specrt_session_verify(s, &a->draft, a->logits, NULL));
-    NULLS(specrt_session_verify(s, &bare, a->logits, &v));
+    CHECK_INT(specrt_session_verify(s, &bare, a->logits, &v), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(error(s)->msg, "found 1 without");
     NULLS(specrt_session_accept(s, NULL, &rows, &v));
     NULLS(specrt_session_accept(s, &a->draft, NULL, &v));
     NULLS(specrt_session_accept(s, &a->draft, &none, &v));
