@@ -2383,7 +2383,8 @@ static __device__ void specrt__shortlist_write(const specrt__shortlist_ranks &r,
         double logprob = (logit == most ? 0.0 : (double)logit - (double)most) - total;
         r.ids[at * (size_t)r.k + (size_t)i] = specrt__shortlist_key_id(key);
         if (r.logprobs)
-            r.logprobs[at * (size_t)r.k + (size_t)i] = key >> 32 ? (float)logprob : -INFINITY;
+            r.logprobs[at * (size_t)r.k + (size_t)i] =
+                logit > -INFINITY ? (float)logprob : -INFINITY;
     }
     if (r.total && threadIdx.x == 0) r.total[at] = (float)((double)most + total);
 }

@@ -296,7 +296,7 @@ SPECRT_API specrt_status specrt_shortlist_logits(const specrt_shortlist *shortli
  *   logits : f32 [n, shortlist->n_rows], from specrt_shortlist_logits()
  *   k : 1 to min(shortlist->n_rows, 256)
  *   ids : i32 [n, k], written: target ids, best first
- *   logprobs : f32 [n, k], written: natural log of the softmax over the shortlist */
+ *   logprobs : f32 [n, k], written: log of the softmax over the shortlist; -inf where masked or NaN */
 SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist,
                                                const float *logits, int32_t n, int32_t k,
                                                int32_t *ids, float *logprobs);
@@ -7101,7 +7101,7 @@ static void specrt__shortlist_ranking_task(void *arg, int64_t i) {
     for (int32_t j = 0; j < r->k; j++) {
         float logit = specrt__shortlist_key_logit(best[j]);
         double logprob = (logit == max ? 0.0 : (double)logit - max) - log_total;
-        r->logprobs[i * r->k + j] = logit != logit ? -INFINITY : (float)logprob;
+        r->logprobs[i * r->k + j] = logit > -INFINITY ? (float)logprob : -INFINITY;
     }
 }
 
@@ -14368,9 +14368,6 @@ SPECRT__INTERNAL specrt_status specrt__session_check_expand(specrt_session *s, i
 /* The rows of the pass to come, for the tree at hand. */
 SPECRT__INTERNAL void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
                                                  const float *draft_input);
-/* The k best ids of n rows of logits, and their logprobs. A row without a logit above -inf proposes nothing:
- * its best are masked. States that are no numbers give such rows. */
-SPECRT__INTERNAL specrt_status specrt__session_rank(specrt_session *s, int32_t n, int32_t k);
 /* The tree's next level, from the session's k ids and logprobs of each of n rows. */
 SPECRT__INTERNAL specrt_status specrt__session_propose(specrt_session *s, int32_t n, int32_t k,
                                                        specrt_beam *beam);
@@ -15048,29 +15045,13 @@ SPECRT__INTERNAL specrt_status specrt__session_sample(specrt_session *s, const i
     return SPECRT_STATUS_OK;
 }
 
-static bool specrt__session_has_logit(const float *logits, int32_t n) {
-    for (int32_t i = 0; i < n; i++)
-        if (logits[i] > -INFINITY) return true;
-    return false;
-}
-
-SPECRT__INTERNAL specrt_status specrt__session_rank(specrt_session *s, int32_t n, int32_t k) {
-    int32_t n_rows = s->shortlist.n_rows;
-    SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
-    for (int32_t i = 0; i < n; i++) {
-        if (specrt__session_has_logit(s->logits + (int64_t)i * n_rows, n_rows)) continue;
-        for (int32_t j = 0; j < k; j++) s->logprobs[i * k + j] = -INFINITY;
-    }
-    return SPECRT_STATUS_OK;
-}
-
 SPECRT__INTERNAL specrt_status specrt__session_grow(specrt_session *s, int32_t n,
                                                     specrt_beam *beam) {
     int32_t n_rows = s->shortlist.n_rows, k = s->topk < n_rows ? s->topk : n_rows;
     if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
     specrt__block_add_markov(s, n);
     if (s->distributions) return specrt__session_sample(s, NULL, s->logits, n_rows, beam);
-    SPECRT__TRY(specrt__session_rank(s, n, k));
+    SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
     return specrt__session_propose(s, n, k, beam);
 }
 
@@ -15687,7 +15668,7 @@ static specrt_status specrt__block_extend(specrt_session *s, const specrt_block 
     specrt__block_add_markov(s, n);
     if (block->select) return specrt__block_choose(s, block, position, beam, trusted, next);
     if (s->distributions) return specrt__session_sample(s, NULL, s->logits, n_rows, next);
-    SPECRT__TRY(specrt__session_rank(s, n, k));
+    SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
     for (int32_t i = n; i < beam->n; i++) {
         memcpy(s->ids + i * k, s->ids, (size_t)k * sizeof *s->ids);
         memcpy(s->logprobs + i * k, s->logprobs, (size_t)k * sizeof *s->logprobs);

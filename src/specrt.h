@@ -295,7 +295,7 @@ SPECRT_API specrt_status specrt_shortlist_logits(const specrt_shortlist *shortli
  *   logits : f32 [n, shortlist->n_rows], from specrt_shortlist_logits()
  *   k : 1 to min(shortlist->n_rows, 256)
  *   ids : i32 [n, k], written: target ids, best first
- *   logprobs : f32 [n, k], written: natural log of the softmax over the shortlist */
+ *   logprobs : f32 [n, k], written: log of the softmax over the shortlist; -inf where masked or NaN */
 SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist,
                                                const float *logits, int32_t n, int32_t k,
                                                int32_t *ids, float *logprobs);

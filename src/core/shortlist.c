@@ -204,7 +204,7 @@ static void specrt__shortlist_ranking_task(void *arg, int64_t i) {
     for (int32_t j = 0; j < r->k; j++) {
         float logit = specrt__shortlist_key_logit(best[j]);
         double logprob = (logit == max ? 0.0 : (double)logit - max) - log_total;
-        r->logprobs[i * r->k + j] = logit != logit ? -INFINITY : (float)logprob;
+        r->logprobs[i * r->k + j] = logit > -INFINITY ? (float)logprob : -INFINITY;
     }
 }
 

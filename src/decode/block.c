@@ -276,7 +276,7 @@ static specrt_status specrt__block_extend(specrt_session *s, const specrt_block 
     specrt__block_add_markov(s, n);
     if (block->select) return specrt__block_choose(s, block, position, beam, trusted, next);
     if (s->distributions) return specrt__session_sample(s, NULL, s->logits, n_rows, next);
-    SPECRT__TRY(specrt__session_rank(s, n, k));
+    SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
     for (int32_t i = n; i < beam->n; i++) {
         memcpy(s->ids + i * k, s->ids, (size_t)k * sizeof *s->ids);
         memcpy(s->logprobs + i * k, s->logprobs, (size_t)k * sizeof *s->logprobs);

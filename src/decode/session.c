@@ -282,29 +282,13 @@ SPECRT__INTERNAL specrt_status specrt__session_sample(specrt_session *s, const i
     return SPECRT_STATUS_OK;
 }
 
-static bool specrt__session_has_logit(const float *logits, int32_t n) {
-    for (int32_t i = 0; i < n; i++)
-        if (logits[i] > -INFINITY) return true;
-    return false;
-}
-
-SPECRT__INTERNAL specrt_status specrt__session_rank(specrt_session *s, int32_t n, int32_t k) {
-    int32_t n_rows = s->shortlist.n_rows;
-    SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
-    for (int32_t i = 0; i < n; i++) {
-        if (specrt__session_has_logit(s->logits + (int64_t)i * n_rows, n_rows)) continue;
-        for (int32_t j = 0; j < k; j++) s->logprobs[i * k + j] = -INFINITY;
-    }
-    return SPECRT_STATUS_OK;
-}
-
 SPECRT__INTERNAL specrt_status specrt__session_grow(specrt_session *s, int32_t n,
                                                     specrt_beam *beam) {
     int32_t n_rows = s->shortlist.n_rows, k = s->topk < n_rows ? s->topk : n_rows;
     if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
     specrt__block_add_markov(s, n);
     if (s->distributions) return specrt__session_sample(s, NULL, s->logits, n_rows, beam);
-    SPECRT__TRY(specrt__session_rank(s, n, k));
+    SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
     return specrt__session_propose(s, n, k, beam);
 }
 

@@ -131,9 +131,6 @@ SPECRT__INTERNAL specrt_status specrt__session_check_expand(specrt_session *s, i
 /* The rows of the pass to come, for the tree at hand. */
 SPECRT__INTERNAL void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
                                                  const float *draft_input);
-/* The k best ids of n rows of logits, and their logprobs. A row without a logit above -inf proposes nothing:
- * its best are masked. States that are no numbers give such rows. */
-SPECRT__INTERNAL specrt_status specrt__session_rank(specrt_session *s, int32_t n, int32_t k);
 /* The tree's next level, from the session's k ids and logprobs of each of n rows. */
 SPECRT__INTERNAL specrt_status specrt__session_propose(specrt_session *s, int32_t n, int32_t k,
                                                        specrt_beam *beam);

@@ -21,13 +21,14 @@ static const specrt_compute *compute_of(specrt_head **head) {
     return specrt_head_compute(*head);
 }
 
-/* How logits come: as they do, all in a few values, all alike, mostly -inf, with infinity and NaN. */
-enum { NORMAL, FEW, EQUAL, MASKED, WILD, DISTRIBUTIONS };
+/* How logits come: as they do, all in a few values, all alike, mostly -inf or all, with infinity and NaN. */
+enum { NORMAL, FEW, EQUAL, MASKED, NOTHING, WILD, DISTRIBUTIONS };
 
 static float draw_logit(int distribution) {
     float x = fixture_normal(&random_state);
     if (distribution == FEW) return floorf(2 * x);
     if (distribution == EQUAL) return -0.0f;
+    if (distribution == NOTHING) return -INFINITY;
     if (distribution == MASKED) return random_below(20) ? -INFINITY : 8 * x;
     if (distribution == WILD && random_below(50) == 0) return NAN;
     if (distribution == WILD && random_below(400) == 0)

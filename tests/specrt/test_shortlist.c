@@ -266,11 +266,11 @@ static int better(const void *a, const void *b) {
     return x->id < y->id ? -1 : 1;
 }
 
-/* log p by the definition, in long double; infinite logits by the limit. */
+/* log p by the definition, in long double; infinite logits by the limit, but -inf of what is masked. */
 static long double logprob(const candidate *sorted, int32_t n, int32_t i) {
     float max = sorted[0].logit, x = sorted[i].logit;
     long double sum = 0;
-    if (isnan(x)) return -INFINITY;
+    if (!(x > -INFINITY)) return -INFINITY;
     for (int32_t k = 0; k < n; k++)
         if (!isnan(sorted[k].logit))
             sum += sorted[k].logit == max ? 1
