@@ -220,6 +220,12 @@ static specrt_status look_at(const char *path, bool force, bool *through, specrt
     return SPECRT_STATUS_OK;
 }
 
+bool sl_io_is_one(const char *a, const char *b) {
+    struct stat x, y;
+    return a && b && stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
 /* Where a link leads: the file is replaced, not the link. Owned; NULL: no memory. */
 static char *behind_links(const char *path) {
     char *real = is_link(path) ? realpath(path, NULL) : NULL;

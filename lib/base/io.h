@@ -27,6 +27,9 @@ typedef struct out_file {
     char *path, *temp; /* temp NULL: written through */
 } out_file;
 
+/* sl_io_is_one() : whether two paths lead to one file or folder. */
+bool sl_io_is_one(const char *a, const char *b);
+
 /* sl_out_check() : what sl_out_open() would refuse, before the work that makes the output. */
 specrt_status sl_out_check(const char *path, bool force, specrt_error *err);
 

@@ -369,23 +369,16 @@ static int check_folder(const request *r) {
     return -1;
 }
 
-/* Whether two paths lead to one file or folder. */
-static bool is_one(const char *a, const char *b) {
-    struct stat x, y;
-    return a && b && stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
-           x.st_ino == y.st_ino;
-}
-
 /* An input that -o -f would replace: rows that were cut off are nowhere else. NULL: none. */
 static const char *lost_input(const request *r) {
     const char *inputs[] = {r->bundle, r->drafter, r->target, r->head};
     const char *slash = r->drafter ? strrchr(r->drafter, '/') : NULL;
     char folder[4096];
     for (int i = 0; i < 4; i++)
-        if (is_one(r->output, inputs[i])) return inputs[i];
+        if (sl_io_is_one(r->output, inputs[i])) return inputs[i];
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - r->drafter) : 1,
              slash ? r->drafter : ".");
-    return r->drafter && is_one(r->output, folder) ? r->drafter : NULL;
+    return r->drafter && sl_io_is_one(r->output, folder) ? r->drafter : NULL;
 }
 
 static int check(const request *r, const cli_common *common) {

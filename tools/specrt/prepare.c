@@ -48,22 +48,13 @@ static const struct {
 
 /* ---- what is given ---------------------------------------------------------------------------- */
 
-/* Whether two paths lead to one file or folder. */
-static bool is_same(const char *a, const char *b) {
-    char *from = realpath(a, NULL), *to = realpath(b, NULL);
-    bool is = from && to && strcmp(from, to) == 0;
-    free(from);
-    free(to);
-    return is;
-}
-
 static specrt_status find_kind(prepare *p, specrt_error *err) {
     TRY(sl_checkpoint_identify_path(p->drafter, &p->id, err));
     TRY(sl_checkpoint_refuse_block(&p->id, p->drafter, err));
     p->kind = p->id.kind;
     /* A whole model that is not the target drafts by all its layers, but in our engine. */
     if (p->kind == CHECKPOINT_MTP && p->id.tail.is_whole && p->engine != FOR_SPECRT &&
-        !is_same(p->drafter, p->target))
+        !sl_io_is_one(p->drafter, p->target))
         p->kind = CHECKPOINT_MODEL;
     return SPECRT_STATUS_OK;
 }
@@ -213,14 +204,6 @@ static specrt_status check_head(const prepare *p, specrt_error *err) {
     return check_weights(prepare_head(p), err);
 }
 
-static bool leads_to(const char *path, const char *other) {
-    char *a = realpath(path, NULL), *b = realpath(other, NULL);
-    bool same = a && b && strcmp(a, b) == 0;
-    free(a);
-    free(b);
-    return same;
-}
-
 /* What the engine takes, and whether the files have its form. */
 static int check_engine_files(prepare *p, bool target_is_gguf) {
     p->way = WAY_BUNDLE;
@@ -233,7 +216,7 @@ static int check_engine_files(prepare *p, bool target_is_gguf) {
                             "safetensors; expected one, or --for vllm or llama.cpp",
                             p->drafter, p->id.words);
     if (p->engine == FOR_SPECRT) return -1;
-    if (p->kind == CHECKPOINT_MODEL && leads_to(p->drafter, p->target))
+    if (p->kind == CHECKPOINT_MODEL && sl_io_is_one(p->drafter, p->target))
         return sl_cli_usage(
             "--drafter %s: expected a smaller model or MTP layers, found the target, "
             "which has no such layers",
