@@ -220,6 +220,11 @@ static specrt_status look_at(const char *path, bool force, bool *through, specrt
     return SPECRT_STATUS_OK;
 }
 
+bool sl_io_is_file(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 bool sl_io_is_one(const char *a, const char *b) {
     struct stat x, y;
     return a && b && stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&

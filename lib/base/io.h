@@ -27,6 +27,9 @@ typedef struct out_file {
     char *path, *temp; /* temp NULL: written through */
 } out_file;
 
+/* sl_io_is_file() : whether a path leads to a regular file, no folder, pipe or device. */
+bool sl_io_is_file(const char *path);
+
 /* sl_io_is_one() : whether two paths lead to one file or folder. */
 bool sl_io_is_one(const char *a, const char *b);
 

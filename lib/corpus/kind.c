@@ -64,6 +64,12 @@ static const char *binary_reason(const char *head, size_t n) {
     return is_binary(head, n) ? "binary data, not text" : NULL;
 }
 
+/* Where the part of n bytes that follows the last dot begins; 0: without a dot. */
+static size_t last_part(const char *s, size_t n) {
+    while (n > 0 && s[n - 1] != '.') n--;
+    return n;
+}
+
 /* extension() : of a name without .gz or .zst, and without what rotated logs are numbered by (x.log.1,
  * x.log.2026-11); lower case not assumed; "" if none. */
 static void extension(const char *name, char out[16]) {
@@ -77,16 +83,15 @@ static void extension(const char *name, char out[16]) {
             break;
         }
     }
-    size_t dot = n;
-    while (dot > 0 && start[dot - 1] != '.') dot--;
-    while (dot > 1 && dot < n && strchr("0123456789", start[dot])) {
-        n = --dot;
-        while (dot > 0 && start[dot - 1] != '.') dot--;
+    size_t part = last_part(start, n);
+    while (part > 1 && part < n && strchr("0123456789", start[part])) {
+        n = part - 1;
+        part = last_part(start, n);
     }
     out[0] = '\0';
-    if (dot <= 1 || n - dot >= 16) return;
-    memcpy(out, start + dot, n - dot);
-    out[n - dot] = '\0';
+    if (part <= 1 || n - part >= 16) return;
+    memcpy(out, start + part, n - part);
+    out[n - part] = '\0';
 }
 
 static bool one_of(const char *ext, const char *const *list) {
@@ -123,16 +128,15 @@ static void doubt_text(corpus_format *f, const char *ext, const char *head, size
     static const char *const tables[] = {"csv", "tsv", NULL}, *const texts[] = {
                                                                   "txt", "text", "log", "out",
                                                                   "dat", "data", NULL};
-    bool records = one_of(ext, texts) && kind_of_content(head, n) != KIND_TEXT;
     if (one_of(ext, tables)) doubt_table(f, head, n);
-    if (!records && strcasecmp(ext, "log") == 0)
-        snprintf(f->doubt, sizeof f->doubt,
-                 "a log, counted as text with its time stamps and requests; put the answers into "
-                 ".jsonl, as {\"output\": \"text\"}");
-    if (records)
+    if (one_of(ext, texts) && kind_of_content(head, n) != KIND_TEXT)
         snprintf(f->doubt, sizeof f->doubt,
                  "JSON records, counted as text with their keys; --format json reads the records, "
                  "as does the name .jsonl");
+    else if (strcasecmp(ext, "log") == 0)
+        snprintf(f->doubt, sizeof f->doubt,
+                 "a log, counted as text with its time stamps and requests; put the answers into "
+                 ".jsonl, as {\"output\": \"text\"}");
 }
 
 static void tell_text(corpus_format *f, const char *ext, const char *head, size_t n,

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
 #include "base/error.h"
@@ -46,8 +45,7 @@ static bool tag_is(const char stored[8], const char *tag) {
 
 /* A file that is no bundle, or a damaged one, gives way to --force only. */
 static specrt_status open_old(job *j, specrt_error *err) {
-    struct stat st;
-    if (stat(j->path, &st) != 0 || !S_ISREG(st.st_mode)) return SPECRT_STATUS_OK;
+    if (!sl_io_is_file(j->path)) return SPECRT_STATUS_OK;
     if (j->update->whole) return sl_out_check(j->path, j->update->force, err);
     TRY(sl_file_map(j->path, &j->old_file, err));
     specrt_status status =
@@ -422,16 +420,11 @@ specrt_status sl_bundle_ranks(const specrt_ranks_header *header, const int32_t *
 
 /* --- before the work --- */
 
-static bool is_file(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
-}
-
 specrt_status sl_bundle_write_check(const char *path, const char *tag, bool force,
                                     specrt_error *err) {
     specrt_bundle *bundle;
     size_t n;
-    if (force || !is_file(path)) return sl_out_check(path, force, err);
+    if (force || !sl_io_is_file(path)) return sl_out_check(path, force, err);
     TRY(specrt_bundle_open(path, NULL, &bundle, err));
     bool there = specrt_bundle_data(bundle, tag, &n) != NULL;
     specrt_bundle_close(bundle);
@@ -444,7 +437,8 @@ specrt_status sl_bundle_ident_check(const char *path, const specrt_ident *ident,
                                     specrt_error *err) {
     specrt_bundle *bundle;
     /* What is no bundle is refused by sl_bundle_write_check(), or is to be replaced whole. */
-    if (!is_file(path) || specrt_bundle_open(path, NULL, &bundle, NULL)) return SPECRT_STATUS_OK;
+    if (!sl_io_is_file(path) || specrt_bundle_open(path, NULL, &bundle, NULL))
+        return SPECRT_STATUS_OK;
     const specrt_ident *there = specrt_bundle_ident(bundle);
     specrt_ident merged = there ? *there : (specrt_ident){0};
     specrt_status status = sl_bundle_ident_merge(path, &merged, ident, err);

@@ -226,8 +226,8 @@ specrt_status sl_checkpoint_identify(const model *m, checkpoint_id *out, specrt_
     TRY(identify_st(m, out, err));
     if (out->kind != CHECKPOINT_MTP) out->tail = (mtp_tail){0};
     if (out->kind == CHECKPOINT_BLOCK) sl_block_drafter_st(m->s, m->config, &out->block);
-    if (out->kind == CHECKPOINT_BLOCK || out->kind == CHECKPOINT_EAGLE3)
-        out->headless = !sl_st_find_prefix(m->s, "lm_head.");
+    out->headless =
+        out->kind == CHECKPOINT_EAGLE3 ? !sl_st_find_prefix(m->s, "lm_head.") : out->block.headless;
     return SPECRT_STATUS_OK;
 }
 

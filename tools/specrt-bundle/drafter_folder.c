@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/io.h"
 #include "base/out_folder.h"
 #include "formats/pt.h"
 
@@ -67,12 +67,6 @@ static const char *const companions[] = {"generation_config.json",
                                          "README.md"};
 enum { N_COMPANIONS = sizeof companions / sizeof companions[0] };
 
-/* A pipe or device under such a name might never end. */
-static bool is_readable_file(const char *path) {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, R_OK) == 0;
-}
-
 static specrt_status write_files(drafter_folder *f, out_folder *folder, specrt_error *err) {
     out_file *out;
     char path[4096];
@@ -106,7 +100,7 @@ specrt_status drafter_folder_write(drafter_folder *f, const char *output, bool f
         absent[n_absent++] = "token_map.pt";
     for (int i = 0; i < N_COMPANIONS; i++) {
         snprintf(path, sizeof path, "%s%s", f->c->folder, companions[i]);
-        if (is_readable_file(path))
+        if (sl_io_is_file(path) && access(path, R_OK) == 0) /* a pipe might never end */
             names[n++] = companions[i];
         else
             absent[n_absent++] = companions[i];
