@@ -177,12 +177,12 @@ def loss(head, batch, often, rng):
     scored = rows_to_score(ids, often, head.s.n_vocab, rng)
     head_rows = head.head_rows(scored)
     with torch.no_grad():
-        wanted = F.linear((states[rows, before] / head.scale).to(model.PRODUCTS), head_rows).float().softmax(-1)
+        wanted = model.linear(states[rows, before] / head.scale, head_rows).float().softmax(-1)
         best = greatest(wanted)
     hidden = head.states(taps, ids.gather(1, at), at)[real]
     from_before = head.w["markov_w1"][ids[rows, before]]
-    logits = F.linear(hidden.to(model.PRODUCTS), head_rows).float() + F.linear(
-        from_before.to(model.PRODUCTS), head.w["markov_w2"][scored].to(model.PRODUCTS)).float()
+    logits = model.linear(hidden, head_rows).float()
+    logits = logits + model.linear(from_before, head.w["markov_w2"][scored]).float()
     logprobs = logits.log_softmax(-1)
     each = -(logprobs * (wanted * (1 - HARD) + best * HARD)).sum(-1)
     weight = torch.exp(-position / DECAY)
@@ -209,8 +209,8 @@ def accept_length(head, answers, n_blocks=8):
         hidden = head.states(taps, ids.gather(1, first), first)
         token, good = ids.gather(1, first), torch.ones_like(first, dtype=torch.bool)
         for i in range(SIZE):
-            logits = F.linear(hidden[:, :, i].to(model.PRODUCTS), head_rows).float()
-            token = (logits + F.linear(head.w["markov_w1"][token].to(model.PRODUCTS), w2).float()).argmax(-1)
+            logits = model.linear(hidden[:, :, i], head_rows).float()
+            token = (logits + model.linear(head.w["markov_w1"][token], w2).float()).argmax(-1)
             following = ids.gather(1, (before[:, :, i] + 1))
             good &= (token == following) & real[:, :, i]
             kept += good.sum().item()

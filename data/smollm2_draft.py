@@ -276,8 +276,8 @@ def losses(head, rows_of_head, guess, wanted):
     """-> (loss; the share of rows whose best token is the target's), over these rows of the head."""
     head_rows = (head.embedding[rows_of_head] * head.scale).to(model.PRODUCTS)
     with torch.no_grad():
-        law = F.linear(wanted.to(model.PRODUCTS), head_rows).float().softmax(-1)
-    logits = F.linear(guess.to(model.PRODUCTS), head_rows).float()
+        law = model.linear(wanted, head_rows).float().softmax(-1)
+    logits = model.linear(guess, head_rows).float()
     loss = F.cross_entropy(logits, law) + REGRESSION * F.smooth_l1_loss(guess, wanted)
     return loss, (logits.argmax(-1) == law.argmax(-1)).float().mean().item()
 
@@ -312,7 +312,7 @@ def agreement(head, answers, n_steps=4, limit=96):
         kept = None
         for step, (rows, guess, wanted) in enumerate(rollout(head, answers.batch(chosen), n_steps)):
             full = (head.embedding * head.scale).to(model.PRODUCTS)
-            best = lambda x: F.linear(x.to(model.PRODUCTS), full).argmax(-1)
+            best = lambda x: model.linear(x, full).argmax(-1)
             hits = torch.zeros(rows.shape, dtype=torch.bool)
             hits[rows] = best(guess) == best(wanted)
             kept = hits if kept is None else kept & hits

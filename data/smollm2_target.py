@@ -74,7 +74,7 @@ class Sequences:
 
     def attend(self, layer, w, h):
         s, (batch, n, _), end = self.target.s, h.shape, self.length + h.shape[1]
-        qkv = F.linear(h.to(model.PRODUCTS), w["qkv"]).float().view(batch, n, -1, s.n_rot)
+        qkv = model.linear(h, w["qkv"]).float().view(batch, n, -1, s.n_rot)
         q, k, v = qkv.split((s.n_heads, s.n_kv, s.n_kv), 2)
         keys, values = self.keys[layer, :, :end], self.values[layer, :, :end]
         keys[:, self.length:] = self.rotate(k).transpose(1, 2).flatten(0, 1)
@@ -85,7 +85,7 @@ class Sequences:
         weights = torch.baddbmm(self.mask, q, keys.transpose(1, 2)).softmax(-1)
         mixed = torch.bmm(weights, values).view(batch, s.n_kv, group, n, s.n_rot)
         mixed = mixed.permute(0, 3, 1, 2, 4).reshape(batch, n, s.d)
-        return F.linear(mixed.to(model.PRODUCTS), w["out"]).float()
+        return model.linear(mixed, w["out"]).float()
 
     @torch.no_grad()
     def forward(self, tokens, taps=None):
@@ -97,7 +97,7 @@ class Sequences:
             if taps is not None and i in self.target.taps:
                 taps.append(x)
             x = x + self.attend(i, w, model.rms(x, w["attn_norm"]))
-            gate, up = F.linear(model.rms(x, w["ffn_norm"]).to(model.PRODUCTS), w["gate_up"]).chunk(2, -1)
+            gate, up = model.linear(model.rms(x, w["ffn_norm"]), w["gate_up"]).chunk(2, -1)
             x = x + F.linear(F.silu(gate) * up, w["down"]).float()
         self.length += tokens.shape[1]
         return model.rms(x, self.target.output_norm)
@@ -130,7 +130,7 @@ def answer(target, prefix, prompts, n_tokens, temperatures, end, generator):
     live = torch.arange(len(prompts))   # whose answers go on
     rows = torch.arange(len(prompts))   # and where among `running`
     for left in range(n_tokens, 0, -1):
-        logits = F.linear(hidden[rows, -1].to(model.PRODUCTS), target.head).float()
+        logits = model.linear(hidden[rows, -1], target.head).float()
         tokens = draw(logits, temperatures[live], generator)
         for i, t in zip(live.tolist(), tokens.tolist()):
             ids[i].append(t)
