@@ -1308,12 +1308,13 @@ typedef struct specrt_cograph_header {
 #define SPECRT_MAX_SKETCH_RANK 4080 /* largest rank */
 
 /* Section "sketch": a low-rank copy of a head (docs/methods/sketch.md). A hidden state h becomes z = basis (h
- * - center), most important dimension first. Signs estimate all rows: the row at place v scores constant_unit
- * * constants[v] + scale_unit * s(scales[v]) * (signs[v] . z). s() has 5 exponent and 3 fraction bits; signs
- * are +1 or -1 in n_signs dimensions. Records refine the best rows: constant + scale * ((2 c - 3) . z) with
- * 2-bit c in `rank` dimensions. After the header: basis[rank, n_cols] of basis_dtype, f32 center[n_cols], i32
- * rows[n_rows], u8 scales[n_blocks, 16], i8 constants[n_blocks, 16]; from a multiple of 64 on: u8
- * signs[n_blocks, n_signs / 32, 16, 4], u8 records[n_rows, n_lines, 64]. */
+ * - center), most important dimension first. The row at place v scores, by signs, +1 or -1 in n_signs
+ * dimensions, constant_unit * constants[v] + scale_unit * s(scales[v]) * (signs[v] . z); s() has 5 exponent
+ * and 3 fraction bits. By its record: constant + scale * ((2 c - 3) . z) with 2-bit c in `rank` dimensions.
+ * After the header: basis[rank, n_cols] of basis_dtype, f32 center[n_cols], i32 rows[n_rows], u8
+ * scales[n_blocks, 16], i8 constants[n_blocks, 16]; from a multiple of 64 on: u8 signs[n_blocks, n_signs /
+ * 32, 16, 4], u8 records[n_rows, n_lines, 64]; of version 4, whose places go by cluster, records of mean rows
+ * [n_clusters, n_lines, 64] and u32 starts[n_clusters + 1] in places. */
 typedef struct specrt_sketch_header {
     int32_t n_rows;       /* of the head */
     int32_t n_cols;       /* of the head */
@@ -1323,7 +1324,8 @@ typedef struct specrt_sketch_header {
     int32_t basis_dtype;  /* specrt_dtype: F16 or Q8_0 */
     float scale_unit;     /* of scales */
     float constant_unit;  /* of constants */
-    uint32_t reserved[8]; /* 0 */
+    int32_t n_clusters;   /* of version 4; else 0 */
+    uint32_t reserved[7]; /* 0 */
 } specrt_sketch_header;
 
 /* Router of a section of clusters. e: embedding of the pass's input token; g: draft input; h: draft hidden;
@@ -1599,8 +1601,7 @@ typedef enum specrt_trace_kind {
     SPECRT_TRACE_CYCLE     /* a cycle; one row per emitted token, as known where it was drawn */
 } specrt_trace_kind;
 
-/* One record. Pointers are borrowed for the call when writing, until the next read when reading. NULL: not
- * recorded. */
+/* One record. Pointers are borrowed for the call to write, or until the next read. NULL: not recorded. */
 typedef struct specrt_trace_record {
     int32_t kind;                  /* specrt_trace_kind */
     int32_t n;                     /* rows; at least 1 */
@@ -1673,8 +1674,7 @@ SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *reader,
                                             const uint8_t sha256[32], int32_t d_target,
                                             int32_t d_draft, specrt_error *err);
 
-/* specrt_trace_skip_hidden() : Omits hidden states from all records, which makes reading faster. Call it
- * before the first read. */
+/* specrt_trace_skip_hidden() : Omits hidden states, for faster reading. Call it before the first read. */
 SPECRT_API void specrt_trace_skip_hidden(specrt_trace_reader *reader);
 
 /* specrt_trace_read() : The next record.
@@ -3675,7 +3675,7 @@ static const specrt__bundle_kind specrt__bundle_kinds[] = {
     {"ident", 1, sizeof(specrt_ident), "any builder"},
     {"prov", 1, 16u << 20, "any builder"},
     {"ranks", 1, sizeof(specrt_ranks_header) + 12ull * SPECRT_MAX_VOCAB, "vocabtrim-calibrate"},
-    {"sketch", 3, 64ull << 30, "sketch-build"},
+    {"sketch", 4, 64ull << 30, "sketch-build"},
     {"", 0, 0, ""}, /* the end */
 };
 
@@ -10470,12 +10470,29 @@ static inline int32_t specrt__sketch_lines(const specrt_sketch_header *h) {
     return (h->rank + 16) / 256;
 }
 
+/* Clusters of neighbouring places; none where n_clusters is 0. */
+typedef struct specrt__sketch_clusters {
+    int32_t n;
+    const uint8_t *centroids; /* [n, n_lines, 64] records of their mean rows */
+    const uint32_t *starts;   /* [n + 1] places */
+} specrt__sketch_clusters;
+
+static inline specrt__sketch_clusters specrt__sketch_clusters_of(const specrt_sketch *view) {
+    specrt__sketch_clusters c;
+    size_t bytes = 64 * (size_t)specrt__sketch_lines(view->header);
+    c.n = view->header->n_clusters;
+    c.centroids = view->records + (size_t)view->header->n_rows * bytes;
+    c.starts = (const uint32_t *)(const void *)(c.centroids + (size_t)c.n * bytes);
+    return c;
+}
+
 /* --- what sessions share --- */
 
 enum {
     SPECRT__SKETCH_SIGNS,
     SPECRT__SKETCH_KEEP,
     SPECRT__SKETCH_SCAN,
+    SPECRT__SKETCH_CLUSTERS,
     SPECRT__SKETCH_OPTIONS,
     SPECRT__SKETCH_PARTS = 4,  /* of a preview, for as many threads */
     SPECRT__SKETCH_SPARE = 512 /* keys beyond what is kept: a call's hits */
@@ -10489,7 +10506,9 @@ typedef struct specrt__sketch_shared {
     const specrt__scan_kernels *scan;
     specrt__scan_signs
         signs; /* its constants with the head's bias stand behind this struct, if it has one */
-    specrt__scan_records records;
+    specrt__scan_records records, centroids;
+    const uint32_t *starts;       /* [n_clusters + 1] */
+    int32_t n_clusters, n_probed; /* of the sketch; that a state previews, 0: all places */
     const float *center;          /* [rank] taken off z; behind this struct */
     int32_t rank, size, n_places; /* dimensions of a record; rows to name; places to preview */
     int32_t keep;                 /* places of a state that are refined, about */
@@ -10518,12 +10537,15 @@ typedef struct specrt__sketch {
     uint64_t *weights;           /* [n_ids] of tokens found, in 2^-56; else 0 */
     uint64_t *merged;            /* [n_merged] tokens of all states */
     int32_t *ids, *places;       /* [bound], of a block's positions together */
+    int32_t *blocks;             /* [n_blocks] of 16 places that the level previews, ascending */
+    uint8_t *probed;             /* [n_blocks of the sketch] whether they are among them; or NULL */
+    uint64_t *clusters;          /* [n_clusters] keys of a state's; or NULL */
     int8_t *q_signs;             /* [n_states + STATES, n_signs] of the queries */
     int8_t *q_pairs;             /* [n_states, n_lines, 4, 64] */
     uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */
     float *bias;                 /* [bound] of decoded rows, or NULL */
     size_t row_stride;
-    int32_t n, n_queries;                /* states of the level at hand */
+    int32_t n, n_queries, n_blocks;      /* states of the level at hand, and its blocks */
     int32_t n_states, n_block;           /* those of any level, and of a block */
     int64_t n_read;                      /* bytes of the sketch, at the level at hand */
     const specrt__source_routed *routed; /* of the level at hand */
@@ -10587,6 +10609,8 @@ static const char *specrt__sketch_check_header(const specrt_sketch_header *h) {
     if (!(h->scale_unit >= 0 && h->scale_unit <= FLT_MAX) ||
         !(h->constant_unit >= 0 && h->constant_unit <= FLT_MAX))
         return "scale_unit, constant_unit: expected finite numbers from 0, found others";
+    if (h->n_clusters < 0 || h->n_clusters > SPECRT_MAX_CLUSTERS || h->n_clusters > h->n_rows)
+        return "n_clusters: expected 0 to 16384, at most n_rows, found another";
     return NULL;
 }
 
@@ -10609,7 +10633,8 @@ static uint64_t specrt__sketch_arrays(const specrt_sketch_header *h, const uint8
     s->signs = base + at;
     at += n_places * (uint64_t)(h->n_signs / 8);
     s->records = base + at;
-    return at + n * (uint64_t)((h->rank + 16) / 4);
+    uint64_t clusters = (uint64_t)h->n_clusters, record = (uint64_t)((h->rank + 16) / 4);
+    return at + n * record + (clusters > 0 ? clusters * (record + 4) + 4 : 0);
 }
 
 static bool specrt__sketch_halves_finite(const uint8_t *x, size_t n, size_t stride) {
@@ -10626,6 +10651,7 @@ static bool specrt__sketch_record_good(const uint8_t *end) {
 /* NULL, or what is wrong with the numbers. */
 static const char *specrt__sketch_check_numbers(const specrt_sketch *s) {
     const specrt_sketch_header *h = s->header;
+    int32_t n_records = h->n_rows + h->n_clusters; /* centroids follow rows */
     size_t d = (size_t)h->n_cols, bytes = (size_t)((h->rank + 16) / 4), rank = (size_t)h->rank;
     const uint8_t *basis = (const uint8_t *)s->basis, *end = s->records;
     bool q8_0 = h->basis_dtype == SPECRT_DTYPE_Q8_0;
@@ -10634,9 +10660,20 @@ static const char *specrt__sketch_check_numbers(const specrt_sketch *s) {
     for (size_t i = 0; i < d; i++)
         if (!(fabsf(s->center[i]) <= FLT_MAX))
             return "center: expected finite numbers, found others";
-    for (int32_t i = 0; i < h->n_rows; i++)
+    for (int32_t i = 0; i < n_records; i++)
         if (!specrt__sketch_record_good(end += bytes))
             return "records: expected finite scales from 0, found another";
+    return NULL;
+}
+
+static const char *specrt__sketch_check_clusters(const specrt_sketch *s) {
+    specrt__sketch_clusters c = specrt__sketch_clusters_of(s);
+    if (c.n == 0) return NULL;
+    if (c.starts[0] != 0 || c.starts[c.n] != (uint32_t)s->header->n_rows)
+        return "starts: expected 0 first and n_rows last, found others";
+    for (int32_t m = 0; m < c.n; m++)
+        if (c.starts[m + 1] <= c.starts[m])
+            return "starts: expected ascending places, found one at or below its predecessor";
     return NULL;
 }
 
@@ -10644,6 +10681,7 @@ static const char *specrt__sketch_check_numbers(const specrt_sketch *s) {
 static const char *specrt__sketch_check(const specrt_sketch *s, uint8_t *seen) {
     const specrt_sketch_header *h = s->header;
     const char *wrong = specrt__sketch_check_numbers(s);
+    if (!wrong) wrong = specrt__sketch_check_clusters(s);
     if (wrong) return wrong;
     for (size_t i = 0; i < (size_t)h->n_rows; i++) {
         int32_t row = s->rows[i];
@@ -10697,6 +10735,7 @@ static const specrt__source_option specrt__sketch_options[] = {
     {"signs", NULL, 0, SPECRT_MAX_SKETCH_RANK, 0},
     {"keep", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"scan", NULL, 0, SPECRT_MAX_VOCAB, 0},
+    {"clusters", NULL, 0, SPECRT_MAX_CLUSTERS, 0},
 };
 SPECRT__SOURCE_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
 
@@ -10716,6 +10755,14 @@ static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
                                 "build it with sketch-build --signs %d",
                                 (int)h->n_signs, (int)options[SPECRT__SKETCH_SIGNS],
                                 (int)options[SPECRT__SKETCH_SIGNS]);
+    if (options[SPECRT__SKETCH_CLUSTERS] > 0 && h->n_clusters == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "sketch: clusters: the section has none; build it with "
+                                "sketch-build --clusters N");
+    if (options[SPECRT__SKETCH_SCAN] > 0 && h->n_clusters > 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "sketch: scan: expected rows by frequency, found them in clusters; "
+                                "use clusters=N");
     return SPECRT_STATUS_OK;
 }
 
@@ -10744,6 +10791,16 @@ static float specrt__sketch_add_bias(const specrt__sketch_shared *s, int8_t *con
     return inverse > 0 ? most / 127 : 0;
 }
 
+/* Clusters that the preview probes, where it does not read all. */
+static void specrt__sketch_fill_clusters(specrt__sketch_shared *s, int32_t n_probed) {
+    specrt__sketch_clusters c = specrt__sketch_clusters_of(&s->view);
+    s->n_probed = n_probed < c.n ? n_probed : 0;
+    s->n_clusters = c.n;
+    s->starts = c.starts;
+    s->centroids.bytes = c.centroids;
+    s->centroids.n_lines = s->records.n_lines;
+}
+
 /* What is scanned. */
 static void specrt__sketch_fill(specrt__sketch_shared *s, const int32_t *options) {
     const specrt_sketch *v = &s->view;
@@ -10763,6 +10820,7 @@ static void specrt__sketch_fill(specrt__sketch_shared *s, const int32_t *options
         s->head->desc.bias ? specrt__sketch_add_bias(s, constants) : h->constant_unit;
     s->records.bytes = v->records;
     s->records.n_lines = specrt__sketch_lines(h);
+    specrt__sketch_fill_clusters(s, options[SPECRT__SKETCH_CLUSTERS]);
 }
 
 /* Places that are refined where the policy's text says none: one of 16, which finds nearly all of the best.
@@ -10830,6 +10888,8 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     uint64_t k = (uint64_t)s->n_states, rank = (uint64_t)shared->rank;
     uint64_t bound = specrt__sketch_most(shared, s->n_block);
     uint64_t at = sizeof *s, n, n_signs = 32 * (uint64_t)shared->signs.n_lines;
+    uint64_t n_blocks = ((uint64_t)shared->n_places + 15) / 16;
+    uint64_t n_clusters = shared->n_probed > 0 ? (uint64_t)shared->n_clusters : 0;
     bool decodes = specrt__head_packed_dtype(shared->head) != shared->head->desc.dtype;
 #define SPECRT__SKETCH_ALLOT(field, type, count)                                                   \
     n = (count);                                                                                   \
@@ -10850,6 +10910,9 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     SPECRT__SKETCH_ALLOT(merged, uint64_t, specrt__sketch_most(shared, s->n_states));
     SPECRT__SKETCH_ALLOT(ids, int32_t, bound);
     SPECRT__SKETCH_ALLOT(places, int32_t, bound);
+    SPECRT__SKETCH_ALLOT(blocks, int32_t, n_blocks);
+    SPECRT__SKETCH_ALLOT(probed, uint8_t, n_clusters > 0 ? n_blocks : 0);
+    SPECRT__SKETCH_ALLOT(clusters, uint64_t, n_clusters);
     SPECRT__SKETCH_ALLOT(q_signs, int8_t, (k + SPECRT__SCAN_STATES) * n_signs);
     SPECRT__SKETCH_ALLOT(q_pairs, int8_t, k * (rank + 16));
     SPECRT__SKETCH_ALLOT(rows, uint8_t, decodes ? bound * s->row_stride : 0);
@@ -10882,6 +10945,8 @@ SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_se
         s->found[i].keys = keys;
         keys += specrt__sketch_found_room(s->shared->size);
     }
+    s->n_blocks = (s->shared->n_places + 15) / 16;
+    for (int32_t b = 0; b < s->n_blocks; b++) s->blocks[b] = b;
     return s;
 }
 
@@ -11054,8 +11119,9 @@ SPECRT__INTERNAL const specrt__source specrt__sketch_source = {
 };
 
 // >>sketch_search : src/sources/sketch_search.c
-/* sketch_search.c : owns how a sketch is searched: signs of all rows preview them, records of those that
- * score best refine the scores, and the best of these are named. */
+/* sketch_search.c : owns how a sketch is searched: signs preview all rows, or those of the clusters whose
+ * centroids score best; records of those that score best refine the scores, and the best of these are
+ * named. */
 
 /* --- lists of the best --- */
 
@@ -11073,6 +11139,73 @@ static float specrt__sketch_trim(specrt__sketch_best *list) {
     list->n = list->size;
     for (int32_t i = 0; i < list->n; i++) least = list->keys[i] < least ? list->keys[i] : least;
     return specrt__shortlist_key_logit(least);
+}
+
+/* --- scores by records --- */
+
+enum { SPECRT__SKETCH_BATCH = 256 };
+
+static float specrt__sketch_bf16(const uint8_t *bytes) {
+    uint16_t half;
+    memcpy(&half, bytes, sizeof half);
+    return specrt__base_float((uint32_t)half << 16);
+}
+
+/* What the row of a record scores for state i, by the sum of its codes, before the head's bias. */
+static float specrt__sketch_score(const specrt__sketch *s, int32_t i,
+                                  const specrt__scan_records *records, int32_t at, int32_t sum,
+                                  float bias) {
+    const uint8_t *end = records->bytes + ((size_t)at + 1) * 64 * (size_t)records->n_lines;
+    return fmaf((float)(2 * sum - 3 * s->sums[i]), s->units[i] * specrt__sketch_bf16(end - 4),
+                specrt__sketch_bf16(end - 2) + bias);
+}
+
+/* State i as records are multiplied with it. */
+static const int8_t *specrt__sketch_pairs(const specrt__sketch *s, int32_t i) {
+    return s->q_pairs + (size_t)i * (size_t)(s->shared->rank + 16);
+}
+
+/* --- the clusters --- */
+
+/* Marks the blocks of the clusters whose mean rows score best for state i. */
+static void specrt__sketch_probe(specrt__sketch *s, int32_t i) {
+    const specrt__sketch_shared *shared = s->shared;
+    int32_t places[SPECRT__SKETCH_BATCH], sums[SPECRT__SKETCH_BATCH], n;
+    for (int32_t m = 0; m < shared->n_clusters; m += n) {
+        n = shared->n_clusters - m < SPECRT__SKETCH_BATCH ? shared->n_clusters - m
+                                                          : SPECRT__SKETCH_BATCH;
+        for (int32_t j = 0; j < n; j++) places[j] = m + j;
+        shared->scan->pairs(&shared->centroids, places, n, specrt__sketch_pairs(s, i), sums);
+        for (int32_t j = 0; j < n; j++)
+            s->clusters[m + j] = specrt__shortlist_key(
+                specrt__sketch_score(s, i, &shared->centroids, m + j, sums[j], 0), m + j);
+    }
+    specrt__shortlist_select(s->clusters, shared->n_clusters, shared->n_probed);
+    for (int32_t j = 0; j < shared->n_probed; j++) {
+        int32_t m = specrt__shortlist_key_id(s->clusters[j]);
+        uint32_t first = shared->starts[m] / 16, last = (shared->starts[m + 1] - 1) / 16;
+        memset(s->probed + first, 1, last - first + 1);
+    }
+}
+
+/* Lists the blocks that the level previews: of any of its states' clusters. */
+static void specrt__sketch_list_blocks(specrt__sketch *s) {
+    const specrt__sketch_shared *shared = s->shared;
+    int32_t n_blocks = (shared->n_places + 15) / 16;
+    if (shared->n_probed == 0) return; /* all, listed once */
+    memset(s->probed, 0, (size_t)n_blocks);
+    for (int32_t i = 0; i < s->n; i++) specrt__sketch_probe(s, i);
+    s->n_blocks = 0;
+    for (int32_t b = 0; b < n_blocks; b++)
+        if (s->probed[b]) s->blocks[s->n_blocks++] = b;
+    s->n_read += 64 * (int64_t)shared->centroids.n_lines * shared->n_clusters;
+}
+
+/* Neighbours among listed blocks [at, end), as many as a scan covers. */
+static int32_t specrt__sketch_run(const specrt__sketch *s, int32_t at, int32_t end) {
+    int32_t n = 1;
+    while (n < SPECRT__SCAN_BLOCKS && at + n < end && s->blocks[at + n] == s->blocks[at] + n) n++;
+    return n;
 }
 
 /* --- the preview --- */
@@ -11104,7 +11237,7 @@ static void specrt__sketch_scan(const specrt__sketch *s, specrt__scan_query *que
  * stay at -inf where the sample is too small to tell. */
 static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
     specrt__scan_query *query = &s->queries[at];
-    int32_t n_blocks = (s->shared->n_places + 15) / 16, n_sampled = (n_blocks + 30) / 64 * 4;
+    int32_t n_blocks = s->n_blocks, n_sampled = (n_blocks + 30) / 64 * 4, n;
     float share = (float)s->shared->keep * (float)n_sampled / (float)n_blocks;
     int32_t k = (int32_t)share + 1, first = at * query->n_states;
     int32_t room = specrt__sketch_kept_room(s->shared->keep);
@@ -11113,26 +11246,30 @@ static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
         specrt__sketch_clear(&s->kept[i * SPECRT__SKETCH_PARTS],
                              k < s->shared->keep ? k : s->shared->keep, room);
     for (int32_t b = 30; b + 3 < n_blocks; b += 64)
-        specrt__sketch_scan(s, query, at, b, 4, s->kept);
+        for (int32_t j = b; j < b + 4; j += n) {
+            n = specrt__sketch_run(s, j, b + 4);
+            specrt__sketch_scan(s, query, at, s->blocks[j], n, s->kept);
+        }
     for (int32_t i = first; i < end; i++)
         query->least[i - first] = specrt__sketch_trim(&s->kept[i * SPECRT__SKETCH_PARTS]);
 }
 
-/* Part `part` of the places, for all states of the level. Signs pass through the cache once. */
+/* Part `part` of the blocks, for all states of the level. Signs pass through the cache once. */
 static void specrt__sketch_preview_part(void *arg, int64_t part) {
     const specrt__sketch *s = (const specrt__sketch *)arg;
     specrt__scan_query queries[SPECRT_TREE_MAX_TOPK];
     specrt__sketch_best *kept = s->kept + part;
-    int64_t n_blocks = ((int64_t)s->shared->n_places + 15) / 16;
-    int32_t end = (int32_t)(n_blocks * (part + 1) / SPECRT__SKETCH_PARTS),
-            step = SPECRT__SCAN_BLOCKS;
+    int64_t n_blocks = s->n_blocks;
+    int32_t end = (int32_t)(n_blocks * (part + 1) / SPECRT__SKETCH_PARTS), n;
     memcpy(queries, s->queries, (size_t)s->n_queries * sizeof *queries);
     for (int32_t i = 0; i < s->n; i++)
         specrt__sketch_clear(&kept[i * SPECRT__SKETCH_PARTS], s->shared->keep,
                              specrt__sketch_kept_room(s->shared->keep));
-    for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += step)
+    for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += n) {
+        n = specrt__sketch_run(s, b, end);
         for (int32_t i = 0; i < s->n_queries; i++)
-            specrt__sketch_scan(s, &queries[i], i, b, end - b < step ? end - b : step, kept);
+            specrt__sketch_scan(s, &queries[i], i, s->blocks[b], n, kept);
+    }
 }
 
 /* The places that a state keeps, of all parts, in the first part's list. */
@@ -11163,43 +11300,27 @@ static bool specrt__sketch_gather_all(specrt__sketch *s) {
 static void specrt__sketch_preview(specrt__sketch *s) {
     const specrt__sketch_shared *shared = s->shared;
     int64_t block = 64 * shared->signs.n_lines + 32;
-    for (int32_t i = 0; i < s->n_queries && shared->keep < shared->n_places; i++)
-        specrt__sketch_guess(s, i);
+    specrt__sketch_list_blocks(s);
+    bool all = shared->keep >= shared->n_places || shared->keep >= 16 * s->n_blocks;
+    for (int32_t i = 0; i < s->n_queries && !all; i++) specrt__sketch_guess(s, i);
     do {
         specrt__shortlist_run(&shared->head->compute, SPECRT__SKETCH_PARTS,
                               specrt__sketch_preview_part, s);
-        s->n_read += ((int64_t)shared->n_places + 15) / 16 * block;
+        s->n_read += s->n_blocks * block;
     } while (!specrt__sketch_gather_all(s));
 }
 
 /* --- the refinement --- */
 
-enum { SPECRT__SKETCH_BATCH = 256 };
-
-static float specrt__sketch_bf16(const uint8_t *bytes) {
-    uint16_t half;
-    memcpy(&half, bytes, sizeof half);
-    return specrt__base_float((uint32_t)half << 16);
-}
-
-/* What the row at a place scores by its record. */
-static float specrt__sketch_score(const specrt__sketch *s, int32_t i, int32_t place, int32_t sum) {
-    const specrt__sketch_shared *shared = s->shared;
-    size_t bytes = 64 * (size_t)shared->records.n_lines;
-    const uint8_t *end = shared->records.bytes + ((size_t)place + 1) * bytes;
-    const float *bias = shared->head->desc.bias;
-    float constant = specrt__sketch_bf16(end - 2);
-    if (bias) constant += bias[shared->view.rows[place]];
-    return fmaf((float)(2 * sum - 3 * s->sums[i]), s->units[i] * specrt__sketch_bf16(end - 4),
-                constant);
-}
-
 /* Adds the tokens of a batch that count. Tokens lie all over memory. @return the new bound. */
 static float specrt__sketch_name(const specrt__sketch *s, int32_t i, const int32_t *places,
                                  const int32_t *sums, int32_t n, float least) {
+    const specrt__sketch_shared *shared = s->shared;
     specrt__sketch_best *found = &s->found[i];
+    const float *bias = shared->head->desc.bias;
     for (int32_t j = 0; j < n; j++) {
-        float score = specrt__sketch_score(s, i, places[j], sums[j]);
+        float score = specrt__sketch_score(s, i, &shared->records, places[j], sums[j],
+                                           bias ? bias[shared->view.rows[places[j]]] : 0);
         if (score < least) continue;
         int32_t id = specrt__sketch_token(s, places[j]);
         if (!specrt__source_is_new(s->routed, id)) continue;
@@ -11213,7 +11334,7 @@ static float specrt__sketch_name(const specrt__sketch *s, int32_t i, const int32
 static void specrt__sketch_refine(void *arg, int64_t i) {
     const specrt__sketch *s = (const specrt__sketch *)arg;
     const specrt__sketch_best *kept = &s->kept[i * SPECRT__SKETCH_PARTS];
-    const int8_t *q = s->q_pairs + (size_t)i * (size_t)(s->shared->rank + 16);
+    const int8_t *q = specrt__sketch_pairs(s, (int32_t)i);
     int32_t places[SPECRT__SKETCH_BATCH], sums[SPECRT__SKETCH_BATCH], n;
     float least = -INFINITY;
     specrt__sketch_clear(&s->found[i], s->shared->size, specrt__sketch_found_room(s->shared->size));

@@ -203,12 +203,13 @@ typedef struct specrt_cograph_header {
 #define SPECRT_MAX_SKETCH_RANK 4080 /* largest rank */
 
 /* Section "sketch": a low-rank copy of a head (docs/methods/sketch.md). A hidden state h becomes z = basis (h
- * - center), most important dimension first. Signs estimate all rows: the row at place v scores constant_unit
- * * constants[v] + scale_unit * s(scales[v]) * (signs[v] . z). s() has 5 exponent and 3 fraction bits; signs
- * are +1 or -1 in n_signs dimensions. Records refine the best rows: constant + scale * ((2 c - 3) . z) with
- * 2-bit c in `rank` dimensions. After the header: basis[rank, n_cols] of basis_dtype, f32 center[n_cols], i32
- * rows[n_rows], u8 scales[n_blocks, 16], i8 constants[n_blocks, 16]; from a multiple of 64 on: u8
- * signs[n_blocks, n_signs / 32, 16, 4], u8 records[n_rows, n_lines, 64]. */
+ * - center), most important dimension first. The row at place v scores, by signs, +1 or -1 in n_signs
+ * dimensions, constant_unit * constants[v] + scale_unit * s(scales[v]) * (signs[v] . z); s() has 5 exponent
+ * and 3 fraction bits. By its record: constant + scale * ((2 c - 3) . z) with 2-bit c in `rank` dimensions.
+ * After the header: basis[rank, n_cols] of basis_dtype, f32 center[n_cols], i32 rows[n_rows], u8
+ * scales[n_blocks, 16], i8 constants[n_blocks, 16]; from a multiple of 64 on: u8 signs[n_blocks, n_signs /
+ * 32, 16, 4], u8 records[n_rows, n_lines, 64]; of version 4, whose places go by cluster, records of mean rows
+ * [n_clusters, n_lines, 64] and u32 starts[n_clusters + 1] in places. */
 typedef struct specrt_sketch_header {
     int32_t n_rows;       /* of the head */
     int32_t n_cols;       /* of the head */
@@ -218,7 +219,8 @@ typedef struct specrt_sketch_header {
     int32_t basis_dtype;  /* specrt_dtype: F16 or Q8_0 */
     float scale_unit;     /* of scales */
     float constant_unit;  /* of constants */
-    uint32_t reserved[8]; /* 0 */
+    int32_t n_clusters;   /* of version 4; else 0 */
+    uint32_t reserved[7]; /* 0 */
 } specrt_sketch_header;
 
 /* Router of a section of clusters. e: embedding of the pass's input token; g: draft input; h: draft hidden;
@@ -494,8 +496,7 @@ typedef enum specrt_trace_kind {
     SPECRT_TRACE_CYCLE     /* a cycle; one row per emitted token, as known where it was drawn */
 } specrt_trace_kind;
 
-/* One record. Pointers are borrowed for the call when writing, until the next read when reading. NULL: not
- * recorded. */
+/* One record. Pointers are borrowed for the call to write, or until the next read. NULL: not recorded. */
 typedef struct specrt_trace_record {
     int32_t kind;                  /* specrt_trace_kind */
     int32_t n;                     /* rows; at least 1 */
@@ -568,8 +569,7 @@ SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *reader,
                                             const uint8_t sha256[32], int32_t d_target,
                                             int32_t d_draft, specrt_error *err);
 
-/* specrt_trace_skip_hidden() : Omits hidden states from all records, which makes reading faster. Call it
- * before the first read. */
+/* specrt_trace_skip_hidden() : Omits hidden states, for faster reading. Call it before the first read. */
 SPECRT_API void specrt_trace_skip_hidden(specrt_trace_reader *reader);
 
 /* specrt_trace_read() : The next record.

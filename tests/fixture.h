@@ -227,8 +227,8 @@ static inline uint8_t *fixture_index(int32_t n_rows, int32_t n_cols, const uint8
 }
 
 /* A "sketch" section, malloc'ed, of numbers by chance: what it promises is false. Records have one line. */
-static inline uint8_t *fixture_sketch(int32_t n_rows, int32_t n_cols, int32_t n_signs,
-                                      uint64_t seed, size_t *n) {
+static inline uint8_t *fixture_sketch_in(int32_t n_clusters, int32_t n_rows, int32_t n_cols,
+                                         int32_t n_signs, uint64_t seed, size_t *n) {
     int32_t rank = n_signs <= 240 ? 240 : 496; /* records of one line, or of two */
     specrt_sketch_header h = {.n_rows = n_rows,
                               .n_cols = n_cols,
@@ -236,14 +236,16 @@ static inline uint8_t *fixture_sketch(int32_t n_rows, int32_t n_cols, int32_t n_
                               .n_signs = n_signs,
                               .basis_dtype = n_cols % 32 ? SPECRT_DTYPE_F16 : SPECRT_DTYPE_Q8_0,
                               .scale_unit = 1,
-                              .constant_unit = 0.01f};
+                              .constant_unit = 0.01f,
+                              .n_clusters = n_clusters};
     size_t v = (size_t)n_rows, d = (size_t)n_cols, n_places = (v + 15) / 16 * 16;
     size_t row = specrt_row_bytes((specrt_dtype)h.basis_dtype, n_cols);
     size_t record = (size_t)(rank + 16) / 4, basis = (size_t)rank * row;
     size_t center = (sizeof h + basis + 3) / 4 * 4, rows = center + 4 * d;
     size_t scales = rows + 4 * v, codes = (scales + 2 * n_places + 63) / 64 * 64;
     size_t records = codes + n_places * (size_t)n_signs / 8;
-    *n = records + record * v;
+    size_t n_records = v + (size_t)n_clusters, starts = records + record * n_records;
+    *n = starts + (n_clusters > 0 ? 4 * ((size_t)n_clusters + 1) : 0);
     uint8_t *bytes = (uint8_t *)calloc(1, *n);
     memcpy(bytes, &h, sizeof h);
     for (size_t i = sizeof h; i < sizeof h + basis; i += 2) {
@@ -266,12 +268,21 @@ static inline uint8_t *fixture_sketch(int32_t n_rows, int32_t n_cols, int32_t n_
         bytes[scales + i] = (uint8_t)(200 + (fixture_random(&seed) >> 40) % 40);
         bytes[scales + n_places + i] = (uint8_t)(fixture_random(&seed) >> 40);
     }
-    for (size_t i = codes; i < *n; i++) bytes[i] = (uint8_t)(fixture_random(&seed) >> 56);
-    for (size_t i = 1; i <= v; i++) { /* bf16 scales and constants, about 1/128 and 1 */
+    for (size_t i = codes; i < starts; i++) bytes[i] = (uint8_t)(fixture_random(&seed) >> 56);
+    for (int64_t m = 0; n_clusters > 0 && m <= n_clusters; m++) { /* sizes that differ */
+        uint32_t at = (uint32_t)(m * m * (n_rows - n_clusters) / n_clusters / n_clusters + m);
+        memcpy(bytes + starts + 4 * m, &at, 4);
+    }
+    for (size_t i = 1; i <= n_records; i++) { /* bf16 scales and constants, about 1/128 and 1 */
         bytes[records + record * i - 3] = 0x3c;
         bytes[records + record * i - 1] = (uint8_t)(0x3f | (i % 2) << 7);
     }
     return bytes;
+}
+
+static inline uint8_t *fixture_sketch(int32_t n_rows, int32_t n_cols, int32_t n_signs,
+                                      uint64_t seed, size_t *n) {
+    return fixture_sketch_in(0, n_rows, n_cols, n_signs, seed, n);
 }
 
 /* A bundle of n_parts sections of the newest versions, malloc'ed; their bytes are freed. */

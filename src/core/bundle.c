@@ -32,7 +32,7 @@ static const specrt__bundle_kind specrt__bundle_kinds[] = {
     {"ident", 1, sizeof(specrt_ident), "any builder"},
     {"prov", 1, 16u << 20, "any builder"},
     {"ranks", 1, sizeof(specrt_ranks_header) + 12ull * SPECRT_MAX_VOCAB, "vocabtrim-calibrate"},
-    {"sketch", 3, 64ull << 30, "sketch-build"},
+    {"sketch", 4, 64ull << 30, "sketch-build"},
     {"", 0, 0, ""}, /* the end */
 };
 

@@ -17,6 +17,7 @@ static const specrt__source_option specrt__sketch_options[] = {
     {"signs", NULL, 0, SPECRT_MAX_SKETCH_RANK, 0},
     {"keep", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"scan", NULL, 0, SPECRT_MAX_VOCAB, 0},
+    {"clusters", NULL, 0, SPECRT_MAX_CLUSTERS, 0},
 };
 SPECRT__SOURCE_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
 
@@ -36,6 +37,14 @@ static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
                                 "build it with sketch-build --signs %d",
                                 (int)h->n_signs, (int)options[SPECRT__SKETCH_SIGNS],
                                 (int)options[SPECRT__SKETCH_SIGNS]);
+    if (options[SPECRT__SKETCH_CLUSTERS] > 0 && h->n_clusters == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "sketch: clusters: the section has none; build it with "
+                                "sketch-build --clusters N");
+    if (options[SPECRT__SKETCH_SCAN] > 0 && h->n_clusters > 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "sketch: scan: expected rows by frequency, found them in clusters; "
+                                "use clusters=N");
     return SPECRT_STATUS_OK;
 }
 
@@ -64,6 +73,16 @@ static float specrt__sketch_add_bias(const specrt__sketch_shared *s, int8_t *con
     return inverse > 0 ? most / 127 : 0;
 }
 
+/* Clusters that the preview probes, where it does not read all. */
+static void specrt__sketch_fill_clusters(specrt__sketch_shared *s, int32_t n_probed) {
+    specrt__sketch_clusters c = specrt__sketch_clusters_of(&s->view);
+    s->n_probed = n_probed < c.n ? n_probed : 0;
+    s->n_clusters = c.n;
+    s->starts = c.starts;
+    s->centroids.bytes = c.centroids;
+    s->centroids.n_lines = s->records.n_lines;
+}
+
 /* What is scanned. */
 static void specrt__sketch_fill(specrt__sketch_shared *s, const int32_t *options) {
     const specrt_sketch *v = &s->view;
@@ -83,6 +102,7 @@ static void specrt__sketch_fill(specrt__sketch_shared *s, const int32_t *options
         s->head->desc.bias ? specrt__sketch_add_bias(s, constants) : h->constant_unit;
     s->records.bytes = v->records;
     s->records.n_lines = specrt__sketch_lines(h);
+    specrt__sketch_fill_clusters(s, options[SPECRT__SKETCH_CLUSTERS]);
 }
 
 /* Places that are refined where the policy's text says none: one of 16, which finds nearly all of the best.
@@ -150,6 +170,8 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     uint64_t k = (uint64_t)s->n_states, rank = (uint64_t)shared->rank;
     uint64_t bound = specrt__sketch_most(shared, s->n_block);
     uint64_t at = sizeof *s, n, n_signs = 32 * (uint64_t)shared->signs.n_lines;
+    uint64_t n_blocks = ((uint64_t)shared->n_places + 15) / 16;
+    uint64_t n_clusters = shared->n_probed > 0 ? (uint64_t)shared->n_clusters : 0;
     bool decodes = specrt__head_packed_dtype(shared->head) != shared->head->desc.dtype;
 #define SPECRT__SKETCH_ALLOT(field, type, count)                                                   \
     n = (count);                                                                                   \
@@ -170,6 +192,9 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     SPECRT__SKETCH_ALLOT(merged, uint64_t, specrt__sketch_most(shared, s->n_states));
     SPECRT__SKETCH_ALLOT(ids, int32_t, bound);
     SPECRT__SKETCH_ALLOT(places, int32_t, bound);
+    SPECRT__SKETCH_ALLOT(blocks, int32_t, n_blocks);
+    SPECRT__SKETCH_ALLOT(probed, uint8_t, n_clusters > 0 ? n_blocks : 0);
+    SPECRT__SKETCH_ALLOT(clusters, uint64_t, n_clusters);
     SPECRT__SKETCH_ALLOT(q_signs, int8_t, (k + SPECRT__SCAN_STATES) * n_signs);
     SPECRT__SKETCH_ALLOT(q_pairs, int8_t, k * (rank + 16));
     SPECRT__SKETCH_ALLOT(rows, uint8_t, decodes ? bound * s->row_stride : 0);
@@ -202,6 +227,8 @@ SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_se
         s->found[i].keys = keys;
         keys += specrt__sketch_found_room(s->shared->size);
     }
+    s->n_blocks = (s->shared->n_places + 15) / 16;
+    for (int32_t b = 0; b < s->n_blocks; b++) s->blocks[b] = b;
     return s;
 }
 

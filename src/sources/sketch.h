@@ -14,12 +14,29 @@ static inline int32_t specrt__sketch_lines(const specrt_sketch_header *h) {
     return (h->rank + 16) / 256;
 }
 
+/* Clusters of neighbouring places; none where n_clusters is 0. */
+typedef struct specrt__sketch_clusters {
+    int32_t n;
+    const uint8_t *centroids; /* [n, n_lines, 64] records of their mean rows */
+    const uint32_t *starts;   /* [n + 1] places */
+} specrt__sketch_clusters;
+
+static inline specrt__sketch_clusters specrt__sketch_clusters_of(const specrt_sketch *view) {
+    specrt__sketch_clusters c;
+    size_t bytes = 64 * (size_t)specrt__sketch_lines(view->header);
+    c.n = view->header->n_clusters;
+    c.centroids = view->records + (size_t)view->header->n_rows * bytes;
+    c.starts = (const uint32_t *)(const void *)(c.centroids + (size_t)c.n * bytes);
+    return c;
+}
+
 /* --- what sessions share --- */
 
 enum {
     SPECRT__SKETCH_SIGNS,
     SPECRT__SKETCH_KEEP,
     SPECRT__SKETCH_SCAN,
+    SPECRT__SKETCH_CLUSTERS,
     SPECRT__SKETCH_OPTIONS,
     SPECRT__SKETCH_PARTS = 4,  /* of a preview, for as many threads */
     SPECRT__SKETCH_SPARE = 512 /* keys beyond what is kept: a call's hits */
@@ -33,7 +50,9 @@ typedef struct specrt__sketch_shared {
     const specrt__scan_kernels *scan;
     specrt__scan_signs
         signs; /* its constants with the head's bias stand behind this struct, if it has one */
-    specrt__scan_records records;
+    specrt__scan_records records, centroids;
+    const uint32_t *starts;       /* [n_clusters + 1] */
+    int32_t n_clusters, n_probed; /* of the sketch; that a state previews, 0: all places */
     const float *center;          /* [rank] taken off z; behind this struct */
     int32_t rank, size, n_places; /* dimensions of a record; rows to name; places to preview */
     int32_t keep;                 /* places of a state that are refined, about */
@@ -62,12 +81,15 @@ typedef struct specrt__sketch {
     uint64_t *weights;           /* [n_ids] of tokens found, in 2^-56; else 0 */
     uint64_t *merged;            /* [n_merged] tokens of all states */
     int32_t *ids, *places;       /* [bound], of a block's positions together */
+    int32_t *blocks;             /* [n_blocks] of 16 places that the level previews, ascending */
+    uint8_t *probed;             /* [n_blocks of the sketch] whether they are among them; or NULL */
+    uint64_t *clusters;          /* [n_clusters] keys of a state's; or NULL */
     int8_t *q_signs;             /* [n_states + STATES, n_signs] of the queries */
     int8_t *q_pairs;             /* [n_states, n_lines, 4, 64] */
     uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */
     float *bias;                 /* [bound] of decoded rows, or NULL */
     size_t row_stride;
-    int32_t n, n_queries;                /* states of the level at hand */
+    int32_t n, n_queries, n_blocks;      /* states of the level at hand, and its blocks */
     int32_t n_states, n_block;           /* those of any level, and of a block */
     int64_t n_read;                      /* bytes of the sketch, at the level at hand */
     const specrt__source_routed *routed; /* of the level at hand */

@@ -1,5 +1,6 @@
-/* sketch_search.c : owns how a sketch is searched: signs of all rows preview them, records of those that
- * score best refine the scores, and the best of these are named. */
+/* sketch_search.c : owns how a sketch is searched: signs preview all rows, or those of the clusters whose
+ * centroids score best; records of those that score best refine the scores, and the best of these are
+ * named. */
 #include "sources/sketch.h"
 #include "core/shortlist.h"
 #include "core/head.h"
@@ -22,6 +23,73 @@ static float specrt__sketch_trim(specrt__sketch_best *list) {
     list->n = list->size;
     for (int32_t i = 0; i < list->n; i++) least = list->keys[i] < least ? list->keys[i] : least;
     return specrt__shortlist_key_logit(least);
+}
+
+/* --- scores by records --- */
+
+enum { SPECRT__SKETCH_BATCH = 256 };
+
+static float specrt__sketch_bf16(const uint8_t *bytes) {
+    uint16_t half;
+    memcpy(&half, bytes, sizeof half);
+    return specrt__base_float((uint32_t)half << 16);
+}
+
+/* What the row of a record scores for state i, by the sum of its codes, before the head's bias. */
+static float specrt__sketch_score(const specrt__sketch *s, int32_t i,
+                                  const specrt__scan_records *records, int32_t at, int32_t sum,
+                                  float bias) {
+    const uint8_t *end = records->bytes + ((size_t)at + 1) * 64 * (size_t)records->n_lines;
+    return fmaf((float)(2 * sum - 3 * s->sums[i]), s->units[i] * specrt__sketch_bf16(end - 4),
+                specrt__sketch_bf16(end - 2) + bias);
+}
+
+/* State i as records are multiplied with it. */
+static const int8_t *specrt__sketch_pairs(const specrt__sketch *s, int32_t i) {
+    return s->q_pairs + (size_t)i * (size_t)(s->shared->rank + 16);
+}
+
+/* --- the clusters --- */
+
+/* Marks the blocks of the clusters whose mean rows score best for state i. */
+static void specrt__sketch_probe(specrt__sketch *s, int32_t i) {
+    const specrt__sketch_shared *shared = s->shared;
+    int32_t places[SPECRT__SKETCH_BATCH], sums[SPECRT__SKETCH_BATCH], n;
+    for (int32_t m = 0; m < shared->n_clusters; m += n) {
+        n = shared->n_clusters - m < SPECRT__SKETCH_BATCH ? shared->n_clusters - m
+                                                          : SPECRT__SKETCH_BATCH;
+        for (int32_t j = 0; j < n; j++) places[j] = m + j;
+        shared->scan->pairs(&shared->centroids, places, n, specrt__sketch_pairs(s, i), sums);
+        for (int32_t j = 0; j < n; j++)
+            s->clusters[m + j] = specrt__shortlist_key(
+                specrt__sketch_score(s, i, &shared->centroids, m + j, sums[j], 0), m + j);
+    }
+    specrt__shortlist_select(s->clusters, shared->n_clusters, shared->n_probed);
+    for (int32_t j = 0; j < shared->n_probed; j++) {
+        int32_t m = specrt__shortlist_key_id(s->clusters[j]);
+        uint32_t first = shared->starts[m] / 16, last = (shared->starts[m + 1] - 1) / 16;
+        memset(s->probed + first, 1, last - first + 1);
+    }
+}
+
+/* Lists the blocks that the level previews: of any of its states' clusters. */
+static void specrt__sketch_list_blocks(specrt__sketch *s) {
+    const specrt__sketch_shared *shared = s->shared;
+    int32_t n_blocks = (shared->n_places + 15) / 16;
+    if (shared->n_probed == 0) return; /* all, listed once */
+    memset(s->probed, 0, (size_t)n_blocks);
+    for (int32_t i = 0; i < s->n; i++) specrt__sketch_probe(s, i);
+    s->n_blocks = 0;
+    for (int32_t b = 0; b < n_blocks; b++)
+        if (s->probed[b]) s->blocks[s->n_blocks++] = b;
+    s->n_read += 64 * (int64_t)shared->centroids.n_lines * shared->n_clusters;
+}
+
+/* Neighbours among listed blocks [at, end), as many as a scan covers. */
+static int32_t specrt__sketch_run(const specrt__sketch *s, int32_t at, int32_t end) {
+    int32_t n = 1;
+    while (n < SPECRT__SCAN_BLOCKS && at + n < end && s->blocks[at + n] == s->blocks[at] + n) n++;
+    return n;
 }
 
 /* --- the preview --- */
@@ -53,7 +121,7 @@ static void specrt__sketch_scan(const specrt__sketch *s, specrt__scan_query *que
  * stay at -inf where the sample is too small to tell. */
 static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
     specrt__scan_query *query = &s->queries[at];
-    int32_t n_blocks = (s->shared->n_places + 15) / 16, n_sampled = (n_blocks + 30) / 64 * 4;
+    int32_t n_blocks = s->n_blocks, n_sampled = (n_blocks + 30) / 64 * 4, n;
     float share = (float)s->shared->keep * (float)n_sampled / (float)n_blocks;
     int32_t k = (int32_t)share + 1, first = at * query->n_states;
     int32_t room = specrt__sketch_kept_room(s->shared->keep);
@@ -62,26 +130,30 @@ static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
         specrt__sketch_clear(&s->kept[i * SPECRT__SKETCH_PARTS],
                              k < s->shared->keep ? k : s->shared->keep, room);
     for (int32_t b = 30; b + 3 < n_blocks; b += 64)
-        specrt__sketch_scan(s, query, at, b, 4, s->kept);
+        for (int32_t j = b; j < b + 4; j += n) {
+            n = specrt__sketch_run(s, j, b + 4);
+            specrt__sketch_scan(s, query, at, s->blocks[j], n, s->kept);
+        }
     for (int32_t i = first; i < end; i++)
         query->least[i - first] = specrt__sketch_trim(&s->kept[i * SPECRT__SKETCH_PARTS]);
 }
 
-/* Part `part` of the places, for all states of the level. Signs pass through the cache once. */
+/* Part `part` of the blocks, for all states of the level. Signs pass through the cache once. */
 static void specrt__sketch_preview_part(void *arg, int64_t part) {
     const specrt__sketch *s = (const specrt__sketch *)arg;
     specrt__scan_query queries[SPECRT_TREE_MAX_TOPK];
     specrt__sketch_best *kept = s->kept + part;
-    int64_t n_blocks = ((int64_t)s->shared->n_places + 15) / 16;
-    int32_t end = (int32_t)(n_blocks * (part + 1) / SPECRT__SKETCH_PARTS),
-            step = SPECRT__SCAN_BLOCKS;
+    int64_t n_blocks = s->n_blocks;
+    int32_t end = (int32_t)(n_blocks * (part + 1) / SPECRT__SKETCH_PARTS), n;
     memcpy(queries, s->queries, (size_t)s->n_queries * sizeof *queries);
     for (int32_t i = 0; i < s->n; i++)
         specrt__sketch_clear(&kept[i * SPECRT__SKETCH_PARTS], s->shared->keep,
                              specrt__sketch_kept_room(s->shared->keep));
-    for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += step)
+    for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += n) {
+        n = specrt__sketch_run(s, b, end);
         for (int32_t i = 0; i < s->n_queries; i++)
-            specrt__sketch_scan(s, &queries[i], i, b, end - b < step ? end - b : step, kept);
+            specrt__sketch_scan(s, &queries[i], i, s->blocks[b], n, kept);
+    }
 }
 
 /* The places that a state keeps, of all parts, in the first part's list. */
@@ -112,43 +184,27 @@ static bool specrt__sketch_gather_all(specrt__sketch *s) {
 static void specrt__sketch_preview(specrt__sketch *s) {
     const specrt__sketch_shared *shared = s->shared;
     int64_t block = 64 * shared->signs.n_lines + 32;
-    for (int32_t i = 0; i < s->n_queries && shared->keep < shared->n_places; i++)
-        specrt__sketch_guess(s, i);
+    specrt__sketch_list_blocks(s);
+    bool all = shared->keep >= shared->n_places || shared->keep >= 16 * s->n_blocks;
+    for (int32_t i = 0; i < s->n_queries && !all; i++) specrt__sketch_guess(s, i);
     do {
         specrt__shortlist_run(&shared->head->compute, SPECRT__SKETCH_PARTS,
                               specrt__sketch_preview_part, s);
-        s->n_read += ((int64_t)shared->n_places + 15) / 16 * block;
+        s->n_read += s->n_blocks * block;
     } while (!specrt__sketch_gather_all(s));
 }
 
 /* --- the refinement --- */
 
-enum { SPECRT__SKETCH_BATCH = 256 };
-
-static float specrt__sketch_bf16(const uint8_t *bytes) {
-    uint16_t half;
-    memcpy(&half, bytes, sizeof half);
-    return specrt__base_float((uint32_t)half << 16);
-}
-
-/* What the row at a place scores by its record. */
-static float specrt__sketch_score(const specrt__sketch *s, int32_t i, int32_t place, int32_t sum) {
-    const specrt__sketch_shared *shared = s->shared;
-    size_t bytes = 64 * (size_t)shared->records.n_lines;
-    const uint8_t *end = shared->records.bytes + ((size_t)place + 1) * bytes;
-    const float *bias = shared->head->desc.bias;
-    float constant = specrt__sketch_bf16(end - 2);
-    if (bias) constant += bias[shared->view.rows[place]];
-    return fmaf((float)(2 * sum - 3 * s->sums[i]), s->units[i] * specrt__sketch_bf16(end - 4),
-                constant);
-}
-
 /* Adds the tokens of a batch that count. Tokens lie all over memory. @return the new bound. */
 static float specrt__sketch_name(const specrt__sketch *s, int32_t i, const int32_t *places,
                                  const int32_t *sums, int32_t n, float least) {
+    const specrt__sketch_shared *shared = s->shared;
     specrt__sketch_best *found = &s->found[i];
+    const float *bias = shared->head->desc.bias;
     for (int32_t j = 0; j < n; j++) {
-        float score = specrt__sketch_score(s, i, places[j], sums[j]);
+        float score = specrt__sketch_score(s, i, &shared->records, places[j], sums[j],
+                                           bias ? bias[shared->view.rows[places[j]]] : 0);
         if (score < least) continue;
         int32_t id = specrt__sketch_token(s, places[j]);
         if (!specrt__source_is_new(s->routed, id)) continue;
@@ -162,7 +218,7 @@ static float specrt__sketch_name(const specrt__sketch *s, int32_t i, const int32
 static void specrt__sketch_refine(void *arg, int64_t i) {
     const specrt__sketch *s = (const specrt__sketch *)arg;
     const specrt__sketch_best *kept = &s->kept[i * SPECRT__SKETCH_PARTS];
-    const int8_t *q = s->q_pairs + (size_t)i * (size_t)(s->shared->rank + 16);
+    const int8_t *q = specrt__sketch_pairs(s, (int32_t)i);
     int32_t places[SPECRT__SKETCH_BATCH], sums[SPECRT__SKETCH_BATCH], n;
     float least = -INFINITY;
     specrt__sketch_clear(&s->found[i], s->shared->size, specrt__sketch_found_room(s->shared->size));

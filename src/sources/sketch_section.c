@@ -18,6 +18,8 @@ static const char *specrt__sketch_check_header(const specrt_sketch_header *h) {
     if (!(h->scale_unit >= 0 && h->scale_unit <= FLT_MAX) ||
         !(h->constant_unit >= 0 && h->constant_unit <= FLT_MAX))
         return "scale_unit, constant_unit: expected finite numbers from 0, found others";
+    if (h->n_clusters < 0 || h->n_clusters > SPECRT_MAX_CLUSTERS || h->n_clusters > h->n_rows)
+        return "n_clusters: expected 0 to 16384, at most n_rows, found another";
     return NULL;
 }
 
@@ -40,7 +42,8 @@ static uint64_t specrt__sketch_arrays(const specrt_sketch_header *h, const uint8
     s->signs = base + at;
     at += n_places * (uint64_t)(h->n_signs / 8);
     s->records = base + at;
-    return at + n * (uint64_t)((h->rank + 16) / 4);
+    uint64_t clusters = (uint64_t)h->n_clusters, record = (uint64_t)((h->rank + 16) / 4);
+    return at + n * record + (clusters > 0 ? clusters * (record + 4) + 4 : 0);
 }
 
 static bool specrt__sketch_halves_finite(const uint8_t *x, size_t n, size_t stride) {
@@ -57,6 +60,7 @@ static bool specrt__sketch_record_good(const uint8_t *end) {
 /* NULL, or what is wrong with the numbers. */
 static const char *specrt__sketch_check_numbers(const specrt_sketch *s) {
     const specrt_sketch_header *h = s->header;
+    int32_t n_records = h->n_rows + h->n_clusters; /* centroids follow rows */
     size_t d = (size_t)h->n_cols, bytes = (size_t)((h->rank + 16) / 4), rank = (size_t)h->rank;
     const uint8_t *basis = (const uint8_t *)s->basis, *end = s->records;
     bool q8_0 = h->basis_dtype == SPECRT_DTYPE_Q8_0;
@@ -65,9 +69,20 @@ static const char *specrt__sketch_check_numbers(const specrt_sketch *s) {
     for (size_t i = 0; i < d; i++)
         if (!(fabsf(s->center[i]) <= FLT_MAX))
             return "center: expected finite numbers, found others";
-    for (int32_t i = 0; i < h->n_rows; i++)
+    for (int32_t i = 0; i < n_records; i++)
         if (!specrt__sketch_record_good(end += bytes))
             return "records: expected finite scales from 0, found another";
+    return NULL;
+}
+
+static const char *specrt__sketch_check_clusters(const specrt_sketch *s) {
+    specrt__sketch_clusters c = specrt__sketch_clusters_of(s);
+    if (c.n == 0) return NULL;
+    if (c.starts[0] != 0 || c.starts[c.n] != (uint32_t)s->header->n_rows)
+        return "starts: expected 0 first and n_rows last, found others";
+    for (int32_t m = 0; m < c.n; m++)
+        if (c.starts[m + 1] <= c.starts[m])
+            return "starts: expected ascending places, found one at or below its predecessor";
     return NULL;
 }
 
@@ -75,6 +90,7 @@ static const char *specrt__sketch_check_numbers(const specrt_sketch *s) {
 static const char *specrt__sketch_check(const specrt_sketch *s, uint8_t *seen) {
     const specrt_sketch_header *h = s->header;
     const char *wrong = specrt__sketch_check_numbers(s);
+    if (!wrong) wrong = specrt__sketch_check_clusters(s);
     if (wrong) return wrong;
     for (size_t i = 0; i < (size_t)h->n_rows; i++) {
         int32_t row = s->rows[i];

@@ -31,13 +31,24 @@ accepts specrt-eval compare "${pair[@]}" --bundle on1.specb --prompts "$prompts"
     --max-tokens $(most 24 8) --num-steps 3 --topk 3 --policy sketch:64 \
     --policy window:100+sketch:64@signs=32@keep=512@scan=20000
 
-# OpenBLAS takes another CPU's kernels, which add in another order
-OPENBLAS_CORETYPE=Prescott accepts sketch-build --model "$sample/target.gguf" \
-    --trace a.trace --states 60 --min-recall 0.8 -o older.specb
-for file in on1 older; do
-    accepts specrt-bundle extract $file.specb sketch -o $file.bin
-done
-same on1.bin older.bin
+# rows in clusters, of which a policy previews the best; OpenBLAS with another CPU's kernels, which
+# add in another order, and another number of threads give the same bytes
+clustered() { # FILE OPTION...
+    accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 \
+        --min-recall 0.8 --clusters 128 -o "$@"
+}
+clustered clusters.specb --threads 1 --json
+has 'clusters[].probed=2 4 8 16 32' n_clusters=12? 'clusters[probed=32].recall_of_best=[01]*'
+OPENBLAS_CORETYPE=Prescott clustered older.specb --threads 3
+prints '*of 12? clusters the best are previewed*'
+same clusters.specb older.specb
+accepts specrt-bundle info clusters.specb
+prints '*two bits in 240, chosen by recorded states; in 12? clusters*'
+accepts specrt-bundle verify clusters.specb
+accepts specrt-eval compare "${pair[@]}" --bundle clusters.specb --prompts "$prompts" --limit 1 \
+    --max-tokens $(most 24 8) --num-steps 3 --topk 3 --policy sketch:64@clusters=16@keep=500
+refuses 2 "*clusters: the section has none*" specrt-eval compare "${pair[@]}" --bundle on1.specb \
+    --prompts "$prompts" --limit 1 --policy sketch:64@clusters=16
 
 # with enough states there is no warning, and the advice says what was seen of such a sketch
 enough() {

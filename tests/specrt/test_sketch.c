@@ -58,18 +58,26 @@ static void world_close(world *w) {
     specrt_bundle_close(w->bundle);
 }
 
-static void world_make(world *w, int32_t n_rows, int32_t n_cols, int32_t n_signs, bool biased) {
+/* n_clusters : 0: by frequency */
+static void world_make_in(world *w, int32_t n_clusters, int32_t n_rows, int32_t n_cols,
+                          int32_t n_signs, bool biased) {
     size_t n_ranks, n_sketch;
     *w = (world){.n_rows = n_rows, .n_cols = n_cols, .topk = 5, .biased = biased};
     for (int32_t i = 0; i < n_rows; i++) w->bias[i] = 2 * fixture_normal(&state);
     for (int32_t i = 0; i < n_rows * n_cols; i++) w->rows[i] = fixture_normal(&state);
     uint8_t *ranks = fixture_ranks(n_rows - 1, 1, N_STATIC, &n_ranks);
-    uint8_t *sketch = fixture_sketch(n_rows, n_cols, n_signs, fixture_random(&state), &n_sketch);
-    fixture_section sections[] = {{"ranks", 1, 16, ranks, n_ranks, n_ranks},
-                                  {"sketch", 3, 32, sketch, n_sketch, n_sketch}};
+    uint8_t *sketch =
+        fixture_sketch_in(n_clusters, n_rows, n_cols, n_signs, fixture_random(&state), &n_sketch);
+    fixture_section sections[] = {
+        {"ranks", 1, 16, ranks, n_ranks, n_ranks},
+        {"sketch", n_clusters > 0 ? 4 : 3, 32, sketch, n_sketch, n_sketch}};
     w->bytes = fixture_bundle(sections, 2, &w->n_bytes);
     free(ranks);
     free(sketch);
+}
+
+static void world_make(world *w, int32_t n_rows, int32_t n_cols, int32_t n_signs, bool biased) {
+    world_make_in(w, 0, n_rows, n_cols, n_signs, biased);
 }
 
 static const specrt_shortlist *route(world *w, const float *hidden, int32_t n,
@@ -246,11 +254,41 @@ static float bf16_of(const uint8_t *bytes) {
     return specrt__base_float((uint32_t)bytes[0] << 16 | (uint32_t)bytes[1] << 24);
 }
 
+/* What a record scores for z in whole numbers. */
+static float score_record(const specrt_sketch *v, int32_t at, const int32_t *q, float unit,
+                          float bias) {
+    int32_t rank = v->header->rank, n_lines = (rank + 16) / 256, sum = 0;
+    const uint8_t *record = v->records + 64 * (size_t)(n_lines * at), *end = record + 64 * n_lines;
+    for (int32_t k = 0; k < rank; k++) sum += pair_of(record, n_lines, k) * q[k];
+    return fmaf((float)sum, unit * bf16_of(end - 4), bf16_of(end - 2) + bias);
+}
+
+/* Marks the places that a state previews: the blocks of 16 that hold its best clusters' rows. */
+static void mark_probed(const world *w, const float *hidden, int32_t n_probed, uint8_t *seen) {
+    const specrt_sketch *v = &w->view;
+    specrt__sketch_clusters c = specrt__sketch_clusters_of(v);
+    int32_t q[MOST_RANK];
+    float z[MOST_RANK], scores[64];
+    project(w, hidden, z);
+    float unit = round_z(z, v->header->rank, q);
+    REQUIRE(c.n <= 64);
+    for (int32_t m = 0; m < c.n; m++) scores[m] = score_record(v, w->n_rows + m, q, unit, 0);
+    for (int32_t m = 0; m < c.n; m++) {
+        int32_t above = 0;
+        for (int32_t j = 0; j < c.n; j++)
+            above += scores[j] > scores[m] || (scores[j] == scores[m] && j < m);
+        for (int32_t i = 0; above < n_probed && i < w->n_rows; i++)
+            if (i / 16 >= (int32_t)c.starts[m] / 16 &&
+                i / 16 <= (int32_t)(c.starts[m + 1] - 1) / 16)
+                seen[i] = 1;
+    }
+}
+
 /* Scores by signs and by pairs of every place. */
 static void score_all(const world *w, const float *hidden, int32_t n_signs, float *preview,
                       float *refined) {
     const specrt_sketch *v = &w->view;
-    int32_t rank = v->header->rank, n_lines = (rank + 16) / 256, q[2][MOST_RANK];
+    int32_t rank = v->header->rank, q[2][MOST_RANK];
     float z[MOST_RANK], units[2], most = 0;
     project(w, hidden, z);
     units[0] = round_z(z, n_signs, q[0]);
@@ -259,32 +297,29 @@ static void score_all(const world *w, const float *hidden, int32_t n_signs, floa
         most = fmaxf(
             most, fabsf(v->header->constant_unit * (float)v->constants[i] + w->bias[v->rows[i]]));
     for (int32_t i = 0; i < w->n_rows; i++) {
-        const uint8_t *record = v->records + 64 * (size_t)(n_lines * i),
-                      *end = record + 64 * n_lines;
-        int32_t sums[2] = {0, 0};
+        int32_t sum = 0;
         float bias = w->biased ? w->bias[v->rows[i]] : 0;
         float constant = v->header->constant_unit * (float)v->constants[i];
         if (w->biased) constant = most / 127 * (float)lrintf((constant + bias) * (127 / most));
         for (int32_t k = 0; k < n_signs; k++)
-            sums[0] += sign_of(v->signs, (size_t)v->header->n_signs * 2, i, k) * q[0][k];
-        for (int32_t k = 0; k < rank; k++) sums[1] += pair_of(record, n_lines, k) * q[1][k];
-        preview[i] = fmaf((float)sums[0], units[0] * v->header->scale_unit * scale_of(v->scales[i]),
-                          constant);
-        refined[i] = fmaf((float)sums[1], units[1] * bf16_of(end - 4), bf16_of(end - 2) + bias);
+            sum += sign_of(v->signs, (size_t)v->header->n_signs * 2, i, k) * q[0][k];
+        preview[i] =
+            fmaf((float)sum, units[0] * v->header->scale_unit * scale_of(v->scales[i]), constant);
+        refined[i] = score_record(v, i, q[1], units[1], bias);
     }
 }
 
-/* Scores of tokens that a state may name: those of the `keep` best places by signs; else -inf. */
+/* Scores of tokens that a state may name: those of the `keep` best by signs of the places seen; else -inf. */
 static void score_tokens(const world *w, const float *hidden, int32_t n_signs, int32_t keep,
-                         int32_t n_places, double *scores) {
+                         const uint8_t *seen, double *scores) {
     static float preview[MOST_ROWS], refined[MOST_ROWS];
     score_all(w, hidden, n_signs, preview, refined);
     for (int32_t id = 0; id < w->n_rows; id++) scores[id] = -INFINITY;
-    for (int32_t i = 0; i < n_places; i++) {
+    for (int32_t i = 0; i < w->n_rows; i++) {
         int32_t above = 0, id = w->view.rows[i];
-        for (int32_t j = 0; j < n_places; j++)
-            above += preview[j] > preview[i] || (preview[j] == preview[i] && j < i);
-        if (above < keep && specrt__pool_valid(w->session->pool, id) &&
+        for (int32_t j = 0; j < w->n_rows; j++)
+            above += seen[j] && (preview[j] > preview[i] || (preview[j] == preview[i] && j < i));
+        if (seen[i] && above < keep && specrt__pool_valid(w->session->pool, id) &&
             !specrt__pool_member(w->session->pool, id))
             scores[id] = (double)refined[i];
     }
@@ -304,17 +339,23 @@ static const specrt__sketch *sketch_of(const world *w) {
 }
 
 /* One state: exactly the greatest scores, ties to the lower id. */
-static void check_one(world *w, int32_t size, int32_t n_signs, int32_t keep, int32_t n_places) {
+static void check_one(world *w, int32_t size, int32_t n_signs, int32_t keep, int32_t n_places,
+                      int32_t n_probed) {
     static double scores[MOST_ROWS];
-    static uint8_t held[MOST_ROWS];
+    static uint8_t held[MOST_ROWS], seen[MOST_ROWS];
     float hidden[MOST_COLS], sure = 0;
     for (int32_t j = 0; j < w->n_cols; j++) hidden[j] = fixture_normal(&state);
     const specrt_segment *s = routed(route(w, hidden, 1, &sure));
-    int32_t kept = sketch_of(w)->kept->n, n_named = 0;
+    int32_t kept = sketch_of(w)->kept->n, n_named = 0, n_seen = 0;
+    memset(seen, 0, sizeof seen);
+    if (n_probed > 0) mark_probed(w, hidden, n_probed, seen);
+    for (int32_t i = 0; i < n_places && n_probed == 0; i++) seen[i] = 1;
+    for (int32_t i = 0; i < w->n_rows; i++) n_seen += seen[i];
+    if (keep > n_seen) keep = n_seen;
     CHECK(kept <= keep && kept >= keep / 2);
-    if (n_places < 31 * 16) CHECK_INT(kept, keep); /* nothing is guessed */
+    if (n_seen < 31 * 16) CHECK_INT(kept, keep); /* nothing is guessed */
     memset(held, 0, sizeof held);
-    score_tokens(w, hidden, n_signs, kept, n_places, scores);
+    score_tokens(w, hidden, n_signs, kept, seen, scores);
     for (int32_t id = 0; id < w->n_rows; id++) n_named += scores[id] > -INFINITY;
     CHECK_INT(s->n_rows, size < n_named ? size : n_named);
     CHECK_INT(s->n_masked, 0);
@@ -339,21 +380,30 @@ static void test_one_state(void) {
     static const struct {
         int32_t n_rows, n_cols, signs, size, used, keep, n_places;
         const char *policy;
-    } tries[] = {{2105, 20, 64, 30, 64, 131, 2105, "static:20+sketch:30"},
-                 {2105, 32, 96, 64, 32, 300, 2105, "sketch:64@keep=300@signs=32"},
-                 {97, 24, 96, 11, 96, 44, 97, "static:20+sketch:11"},
-                 {2105, 20, 32, 6, 32, 131, 2105, "sketch:6"},
-                 {481, 20, 256, 12, 256, 40, 481, "sketch:12@keep=40"},
-                 {2105, 20, 480, 25, 128, 90, 2105, "static:20+sketch:25@keep=90@signs=128"},
-                 {481, 32, 224, 33, 96, 40, 481, "sketch:33@keep=40@signs=70"},
-                 {601, 16, 64, 50, 64, 50, 133, "sketch:50@keep=9@scan=133"},
-                 {601, 16, 64, 20, 64, 601, 601, "sketch:20@keep=601"}};
+        int32_t n_clusters, n_probed;
+    } tries[] = {
+        {2105, 20, 64, 30, 64, 131, 2105, "static:20+sketch:30", 0, 0},
+        {2105, 32, 96, 64, 32, 300, 2105, "sketch:64@keep=300@signs=32", 0, 0},
+        {97, 24, 96, 11, 96, 44, 97, "static:20+sketch:11", 0, 0},
+        {2105, 20, 32, 6, 32, 131, 2105, "sketch:6", 0, 0},
+        {481, 20, 256, 12, 256, 40, 481, "sketch:12@keep=40", 0, 0},
+        {2105, 20, 480, 25, 128, 90, 2105, "static:20+sketch:25@keep=90@signs=128", 0, 0},
+        {481, 32, 224, 33, 96, 40, 481, "sketch:33@keep=40@signs=70", 0, 0},
+        {601, 16, 64, 50, 64, 50, 133, "sketch:50@keep=9@scan=133", 0, 0},
+        {601, 16, 64, 20, 64, 601, 601, "sketch:20@keep=601", 0, 0},
+        {2105, 20, 64, 30, 64, 100, 0, "sketch:30@keep=100@clusters=7", 40, 7},
+        {2105, 24, 256, 30, 64, 90, 0, "static:20+sketch:30@keep=90@signs=64@clusters=1", 64, 1},
+        {2105, 20, 64, 40, 64, 300, 0, "sketch:40@keep=300@clusters=30", 33, 30},
+        {601, 16, 96, 12, 96, 60, 601, "sketch:12@keep=60@clusters=9", 9, 0},
+        {601, 16, 96, 12, 96, 60, 601, "sketch:12@keep=60", 9, 0}};
     for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++)
         for (int biased = 0; biased < 2; biased++) {
-            world_make(&w, tries[i].n_rows, tries[i].n_cols, tries[i].signs, biased == 1);
+            world_make_in(&w, tries[i].n_clusters, tries[i].n_rows, tries[i].n_cols, tries[i].signs,
+                          biased == 1);
             world_open(&w, tries[i].policy);
             for (int round = 0; round < 12; round++)
-                check_one(&w, tries[i].size, tries[i].used, tries[i].keep, tries[i].n_places);
+                check_one(&w, tries[i].size, tries[i].used, tries[i].keep, tries[i].n_places,
+                          tries[i].n_probed);
             world_close(&w);
             free(w.bytes);
         }
@@ -366,24 +416,31 @@ static void test_bytes(void) {
     static const struct {
         int32_t signs, rank, blocks, lines, states;
         const char *policy;
-    } tries[] = {{96, 240, 9, 2, 1, "sketch:50@scan=133@keep=60@signs=64"},
-                 {256, 496, 9, 2, 3, "sketch:50@scan=133@keep=60@signs=64"},
-                 {96, 240, 132, 3, 2, "sketch:50@keep=300"}};
-    for (int i = 0; i < 3; i++) {
+        int32_t clusters;
+    } tries[] = {{96, 240, 9, 2, 1, "sketch:50@scan=133@keep=60@signs=64", 0},
+                 {256, 496, 9, 2, 3, "sketch:50@scan=133@keep=60@signs=64", 0},
+                 {96, 240, 132, 3, 2, "sketch:50@keep=300", 0},
+                 {256, 496, 0, 2, 1, "sketch:50@keep=300@signs=64@clusters=9", 40}};
+    for (int i = 0; i < 4; i++) {
         float hidden[3 * MOST_COLS], logprobs[3] = {0};
+        uint8_t seen[MOST_ROWS];
         specrt_session_stats stats;
         int64_t n_kept = 0;
-        world_make(&w, 2105, 20, tries[i].signs, false);
+        world_make_in(&w, tries[i].clusters, 2105, 20, tries[i].signs, false);
         world_open(&w, tries[i].policy);
         for (int32_t j = 0; j < 3 * 20; j++) hidden[j] = fixture_normal(&state);
         CHECK_INT(routed(route(&w, hidden, tries[i].states, logprobs))->n_rows, 50);
+        int32_t blocks = tries[i].blocks;
+        memset(seen, 0, sizeof seen);
+        if (tries[i].clusters > 0) mark_probed(&w, hidden, 9, seen);
+        for (int32_t v = 0; v < w.n_rows; v += 16) blocks += seen[v];
         specrt_session_get_stats(w.session, &stats);
         for (int k = 0; k < tries[i].states; k++)
             n_kept += sketch_of(&w)->kept[k * SPECRT__SKETCH_PARTS].n;
         CHECK_INT(stats.n_passes, 1);
         CHECK_INT(stats.n_bytes, w.session->shortlist.n_rows * 80 + tries[i].rank * 40 +
-                                     tries[i].blocks * (tries[i].lines * 64 + 32) +
-                                     n_kept * (tries[i].rank + 16) / 4);
+                                     blocks * (tries[i].lines * 64 + 32) +
+                                     (n_kept + tries[i].clusters) * (tries[i].rank + 16) / 4);
         world_close(&w);
         free(w.bytes);
     }
@@ -406,14 +463,14 @@ static void test_no_numbers(void) {
 
 /* Several states, more than are scanned at once: every one held is at least as likely as every one that some
  * state named but not held. */
-static void test_levels(void) {
+static void check_levels(int32_t n_clusters, int32_t n_probed, const char *policy) {
     static world w;
     static double scores[MOST_ROWS], weights[MOST_ROWS];
     float hidden[TOPK * MOST_COLS], logprobs[TOPK];
-    uint8_t held[MOST_ROWS];
-    world_make(&w, 2105, 20, 64, true);
+    uint8_t held[MOST_ROWS], seen[MOST_ROWS];
+    world_make_in(&w, n_clusters, 2105, 20, 64, true);
     w.topk = TOPK;
-    world_open(&w, "static:20+sketch:40");
+    world_open(&w, policy);
     for (int round = 0; round < 12; round++) {
         int32_t n = 2 + round % (TOPK - 1);
         for (int32_t i = 0; i < n * w.n_cols; i++) hidden[i] = fixture_normal(&state);
@@ -421,10 +478,13 @@ static void test_levels(void) {
         const specrt_segment *s = routed(route(&w, hidden, n, logprobs));
         memset(weights, 0, sizeof weights);
         memset(held, 0, sizeof held);
+        memset(seen, n_probed == 0, sizeof seen); /* of all states together */
+        for (int32_t i = 0; i < n && n_probed > 0; i++)
+            mark_probed(&w, hidden + i * w.n_cols, n_probed, seen);
         for (int32_t i = 0; i < n; i++) {
             double most = -INFINITY, sum = 0;
             int32_t above, kept = sketch_of(&w)->kept[i * SPECRT__SKETCH_PARTS].n;
-            score_tokens(&w, hidden + i * w.n_cols, 64, kept, w.n_rows, scores);
+            score_tokens(&w, hidden + i * w.n_cols, 64, kept, seen, scores);
             for (int32_t id = 0; id < w.n_rows; id++) most = fmax(most, scores[id]);
             for (int32_t id = 0; id < w.n_rows; id++) { /* the 40 greatest alone */
                 above = 0;
@@ -448,6 +508,11 @@ static void test_levels(void) {
     }
     world_close(&w);
     free(w.bytes);
+}
+
+static void test_levels(void) {
+    check_levels(0, 0, "static:20+sketch:40");
+    check_levels(40, 5, "static:20+sketch:40@clusters=5");
 }
 
 /* With every row named, logits are the full vocabulary's. */
@@ -496,6 +561,19 @@ static void test_least(void) {
     free(bytes);
 }
 
+/* A file of version 4 opens for ever. */
+static void test_golden(void) {
+    specrt_bundle *bundle;
+    specrt_sketch view;
+    REQUIRE(!specrt_bundle_open("tests/golden/bundles/v1.0-sketch4.specb", NULL, &bundle, NULL));
+    REQUIRE(!specrt_bundle_sketch(bundle, &view, NULL));
+    CHECK(view.header->n_rows == 40 && view.header->n_cols == 8 && view.header->n_signs == 32);
+    CHECK_INT(view.header->n_clusters, 6);
+    CHECK_INT(view.rows[0], 0);
+    CHECK_INT(specrt__sketch_clusters_of(&view).starts[1], 3);
+    specrt_bundle_close(bundle);
+}
+
 /* --- what is refused --- */
 
 static void test_refused(void) {
@@ -527,6 +605,16 @@ static void test_refused(void) {
               SPECRT_STATUS_BUNDLE_SECTION_MISSING);
     CHECK_HAS(err.msg, "sketch-build");
     specrt_head_close(other);
+    pd.text = "sketch:5@clusters=3";
+    CHECK_INT(specrt_policy_create(w.bundle, w.head, &pd, &policy, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "clusters: the section has none; build it with sketch-build --clusters N");
+    world_close(&w);
+    free(w.bytes);
+    world_make_in(&w, 12, 97, 24, 96, false);
+    world_open(&w, "sketch:5@clusters=3");
+    pd.text = "sketch:5@scan=50";
+    CHECK_INT(specrt_policy_create(w.bundle, w.head, &pd, &policy, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "scan: expected rows by frequency, found them in clusters");
     world_close(&w);
     free(w.bytes);
 }
@@ -572,6 +660,9 @@ static void check_bad_header(world *w, size_t header) {
         {24, -1082130432, "scale_unit, constant_unit: "},
         {28, 0x7fc00000, "scale_unit, constant_unit: "},
         {28, 0x7f800000, "scale_unit, constant_unit: "},
+        {32, -1, "n_clusters: "},
+        {32, 602, "n_clusters: "},
+        {32, 1, "size: expected the bytes of its header's counts"},
         {0, 560, "size: expected the bytes of its header's counts"},
         {0, 700, "size: expected the bytes of its header's counts"},
         {8, 4080, "size: expected the bytes of its header's counts"}, /* the largest rank */
@@ -615,6 +706,26 @@ static void test_damaged(void) {
     free(w.bytes);
 }
 
+/* Clusters that overlap, are empty or end elsewhere, and means without a scale. */
+static void test_damaged_clusters(void) {
+    static world w;
+    const uint16_t endless = 0x7f80;
+    const uint32_t one = 1, all = 601;
+    world_make_in(&w, 12, 601, 20, 64, false);
+    world_open(&w, "sketch:5");
+    specrt__sketch_clusters c = specrt__sketch_clusters_of(&w.view);
+    size_t starts = (size_t)((const uint8_t *)c.starts - w.bytes);
+    size_t means = (size_t)(c.centroids - w.bytes);
+    world_close(&w);
+    const specrt_status content = SPECRT_STATUS_BUNDLE_CONTENT;
+    check_damage(&w, starts, &one, 4, content, "starts: expected 0 first and n_rows last");
+    check_damage(&w, starts + 4 * 12, &one, 4, content, "starts: expected 0 first and n_rows last");
+    check_damage(&w, starts + 4 * 11, &all, 4, content, "starts: expected ascending places");
+    check_damage(&w, starts + 4 * 2, &one, 4, content, "starts: expected ascending places");
+    check_damage(&w, means + 64 * 11 + 62, &endless, 2, content, "records: ");
+    free(w.bytes);
+}
+
 static const test_case cases[] = {
     {"signs", "every instruction set against plain sums of signs", test_signs},
     {"pairs", "and of pairs of bits", test_pairs},
@@ -626,6 +737,8 @@ static const test_case cases[] = {
     {"everything", "all rows named: the full vocabulary, bit for bit", test_everything},
     {"least", "a head of one number", test_least},
     {"damaged", "sizes that lie, numbers that are none, older versions", test_damaged},
-    {"refused", "signs, heads, a missing bundle", test_refused},
+    {"golden", "a bundle of the first release with clusters", test_golden},
+    {"damaged_clusters", "clusters that are none", test_damaged_clusters},
+    {"refused", "signs, heads, a missing bundle, clusters that are not there", test_refused},
 };
 TEST_MAIN(cases)

@@ -243,6 +243,19 @@ specrt_status basis_make(const row_order *o, const state_set *states, int32_t ra
     return status;
 }
 
+void basis_apply(const basis *b, const row_order *o, int32_t first, int32_t n, float *row,
+                 double *rows, double *x, double *constants) {
+    int32_t d = b->n_cols;
+    for (int32_t i = 0; i < n; i++) {
+        double *at = rows + (size_t)i * (size_t)d, sum = 0;
+        order_read_centered(o, first + i, row, at);
+        for (int32_t j = 0; j < d; j++) sum += at[j] * (double)b->center[j];
+        constants[i] = sum;
+    }
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, b->rank, d, 1, rows, d, b->codes, d, 0,
+                x, b->rank);
+}
+
 void basis_free(basis *b) {
     free(b->basis);
     free(b->codes);

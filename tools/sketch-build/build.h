@@ -8,13 +8,19 @@
 #include "model/model.h"
 #include "specrt_tools.h"
 
-enum { BUILD_K = 10, BUILD_MAX_KEEPS = 6, BUILD_MAX_ROWS = 6, STATES_MOST = 65536 };
+enum {
+    BUILD_K = 10,
+    BUILD_MAX_KEEPS = 6,
+    BUILD_MAX_ROWS = 6,
+    BUILD_MAX_PROBED = 5,
+    STATES_MOST = 65536
+};
 
 typedef struct sketch_options {
     cli_common common;
     const char *model, *tensor, *trace;
     const char *held_out;
-    int64_t rank, n_signs, n_states;
+    int64_t rank, n_signs, n_states, n_clusters;
     double min_recall;
     bool allow_below;
 } sketch_options;
@@ -79,6 +85,24 @@ typedef struct basis {
 specrt_status basis_make(const row_order *o, const state_set *states, int32_t rank, int threads,
                          const cli_common *common, basis *out, specrt_error *err);
 void basis_free(basis *b);
+/* basis_apply() : numbers x of the rows at places [first, first + n), and their constants.
+ *   row, rows : scratch, f32 [n_cols] and [n, n_cols]
+ *   x         : [n, rank] */
+void basis_apply(const basis *b, const row_order *o, int32_t first, int32_t n, float *row,
+                 double *rows, double *x, double *constants);
+
+/* Rows that score alike, at neighbouring places. */
+typedef struct row_clusters {
+    int32_t n;
+    uint32_t *starts; /* [n + 1] places */
+    double *means;    /* [n, rank + 1] numbers x of the mean row, and its constant */
+} row_clusters;
+
+/* clusters_make() : n clusters, or fewer where rows are equal, and o cluster by cluster.
+ * @return OK, NO_MEMORY. */
+specrt_status clusters_make(row_order *o, const basis *b, int32_t n, int threads,
+                            const cli_common *common, row_clusters *out, specrt_error *err);
+void clusters_free(row_clusters *c);
 
 /* The section, laid out as specrt_sketch. */
 typedef struct sketch {
@@ -87,9 +111,11 @@ typedef struct sketch {
     specrt_sketch view;
 } sketch;
 
-/* sketch_make() : signs and records of all rows. @return OK, NO_MEMORY. */
-specrt_status sketch_make(const row_order *o, const basis *b, int32_t n_signs, bool whitened,
-                          int threads, sketch *out, specrt_error *err);
+/* sketch_make() : signs and records of all rows, and records of the clusters' mean rows, if there are any.
+ * @return OK, NO_MEMORY. */
+specrt_status sketch_make(const row_order *o, const basis *b, const row_clusters *clusters,
+                          int32_t n_signs, bool whitened, int threads, sketch *out,
+                          specrt_error *err);
 /* sketch_read_signs(), sketch_read_pairs() : the odd numbers of a place, [n_signs] and [rank], without
  * scale. */
 void sketch_read_signs(const specrt_sketch *v, int32_t place, float *out);
@@ -99,6 +125,8 @@ float sketch_scale(uint8_t stored);
 float sketch_bf16(const uint8_t *bytes);
 /* sketch_record() : that of a place. */
 const uint8_t *sketch_record(const specrt_sketch *v, int32_t place);
+/* sketch_starts() : the first places of clusters, and n_rows; read where there are clusters alone. */
+const uint32_t *sketch_starts(const specrt_sketch *v);
 void sketch_free(sketch *s);
 
 /* Share of the true best that a search finds which refines `keeps` places and names `rows` rows. */
@@ -109,6 +137,12 @@ typedef struct sketch_recall_table {
     double recall_best[BUILD_MAX_KEEPS][BUILD_MAX_ROWS]; /* of the very best */
     double bytes[BUILD_MAX_KEEPS][BUILD_MAX_ROWS];       /* that a pass of one state reads */
     int best_keep, best_rows; /* the fewest bytes that reach enough; -1: none do */
+    /* of rows whose clusters are probed, by how many are; 0: no clusters */
+    int n_probed;
+    struct probed_recall {
+        int32_t clusters;
+        double recall, recall_best, places, bytes; /* the last two that are previewed, mean */
+    } probed[BUILD_MAX_PROBED];
 } sketch_recall_table;
 
 specrt_status sketch_recall_measure(const sketch *s, const state_set *states, double enough,

@@ -30,6 +30,7 @@ static size_t lay_out(const specrt_sketch_header *h, uint8_t *base, specrt_sketc
     size_t rows = center + 4 * (size_t)h->n_cols, scales = rows + 4 * n;
     size_t signs = to_line(scales + 2 * n_places);
     size_t records = signs + n_places * (size_t)h->n_signs / 8;
+    size_t record = (size_t)(h->rank + 16) / 4, clusters = (size_t)h->n_clusters;
     if (base)
         *v = (specrt_sketch){.header = (const void *)base,
                              .basis = base + sizeof *h,
@@ -39,7 +40,7 @@ static size_t lay_out(const specrt_sketch_header *h, uint8_t *base, specrt_sketc
                              .constants = (const void *)(base + scales + n_places),
                              .signs = base + signs,
                              .records = base + records};
-    return records + n * (size_t)(h->rank + 16) / 4;
+    return records + n * record + (clusters > 0 ? clusters * (record + 4) + 4 : 0);
 }
 
 /* Where sign k of a place stands, and in which bit. */
@@ -53,11 +54,15 @@ const uint8_t *sketch_record(const specrt_sketch *v, int32_t place) {
     return v->records + (size_t)place * (size_t)(v->header->rank + 16) / 4;
 }
 
+const uint32_t *sketch_starts(const specrt_sketch *v) {
+    return (const void *)sketch_record(v, v->header->n_rows + v->header->n_clusters);
+}
+
 /* Where pair k of a record stands, and from which bit on. */
-static const uint8_t *pair_at(const specrt_sketch *v, int32_t place, size_t k, int *bit) {
-    size_t line = k / 256, width = line == (size_t)v->header->rank / 256 ? 60 : 64;
+static size_t pair_at(int32_t rank, size_t k, int *bit) {
+    size_t line = k / 256, width = line == (size_t)rank / 256 ? 60 : 64;
     *bit = (int)(k % 256 / width) * 2;
-    return sketch_record(v, place) + 64 * line + k % 256 % width;
+    return 64 * line + k % 256 % width;
 }
 
 void sketch_read_signs(const specrt_sketch *v, int32_t place, float *out) {
@@ -71,8 +76,8 @@ void sketch_read_signs(const specrt_sketch *v, int32_t place, float *out) {
 void sketch_read_pairs(const specrt_sketch *v, int32_t place, float *out) {
     int bit;
     for (int32_t k = 0; k < v->header->rank; k++) {
-        const uint8_t *at = pair_at(v, place, (size_t)k, &bit);
-        out[k] = (float)(2 * (*at >> bit & 3) - 3);
+        size_t at = pair_at(v->header->rank, (size_t)k, &bit);
+        out[k] = (float)(2 * (sketch_record(v, place)[at] >> bit & 3) - 3);
     }
 }
 
@@ -160,24 +165,30 @@ typedef struct coding {
     float *scales, *constants; /* [n_rows] of the preview, before they are rounded */
 } coding;
 
+/* The record of numbers x. */
+static void code_pairs(const basis *b, const double *x, double constant, uint8_t *record) {
+    double scale = pair_scale(x, b->weights, b->rank);
+    uint8_t *end = record + (b->rank + 16) / 4;
+    int bit;
+    for (int32_t k = 0; k < b->rank; k++) {
+        uint8_t *at = record + pair_at(b->rank, (size_t)k, &bit);
+        *at = (uint8_t)(*at | (odd_of(x[k], scale > 0 ? 1 / scale : 0) + 3) / 2 << bit);
+    }
+    put_bf16(end - 4, scale * b->unit);
+    put_bf16(end - 2, constant);
+}
+
 static void code_row(const coding *c, int32_t place, const double *x, double constant) {
     const specrt_sketch *v = c->view;
     const basis *b = c->b;
     int32_t n_signs = v->header->n_signs, bit;
-    double scale = pair_scale(x, b->weights, b->rank);
     c->scales[place] = (float)(sign_scale(x, b->weights, n_signs) * b->unit);
     c->constants[place] = (float)constant;
     for (int32_t k = 0; k < n_signs; k++) {
         uint8_t *at = (uint8_t *)(uintptr_t)sign_at(v, (size_t)place, (size_t)k, &bit);
         *at = (uint8_t)(*at | (x[k] > 0) << bit);
     }
-    for (int32_t k = 0; k < b->rank; k++) {
-        uint8_t *at = (uint8_t *)(uintptr_t)pair_at(v, place, (size_t)k, &bit);
-        *at = (uint8_t)(*at | (odd_of(x[k], scale > 0 ? 1 / scale : 0) + 3) / 2 << bit);
-    }
-    uint8_t *end = (uint8_t *)(uintptr_t)sketch_record(v, place) + (b->rank + 16) / 4;
-    put_bf16(end - 4, scale * b->unit);
-    put_bf16(end - 2, constant);
+    code_pairs(b, x, constant, (uint8_t *)(uintptr_t)sketch_record(v, place));
 }
 
 static void code_block(void *arg, int64_t block, int worker) {
@@ -186,15 +197,9 @@ static void code_block(void *arg, int64_t block, int worker) {
     int32_t n = c->o->n - first < CODES_BLOCK ? c->o->n - first : CODES_BLOCK;
     double *rows = c->rows + (size_t)worker * CODES_BLOCK * (size_t)d;
     double *codes = c->codes + (size_t)worker * CODES_BLOCK * (size_t)rank;
-    double constants[CODES_BLOCK] = {0};
-    float *row = c->scratch + (size_t)worker * (size_t)d;
-    for (int32_t i = 0; i < n; i++) {
-        double *x = rows + (size_t)i * (size_t)d;
-        order_read_centered(c->o, first + i, row, x);
-        for (int32_t j = 0; j < d; j++) constants[i] += x[j] * (double)c->b->center[j];
-    }
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, rank, d, 1, rows, d, c->b->codes, d, 0,
-                codes, rank);
+    double constants[CODES_BLOCK];
+    basis_apply(c->b, c->o, first, n, c->scratch + (size_t)worker * (size_t)d, rows, codes,
+                constants);
     for (int32_t i = 0; i < n; i++)
         code_row(c, first + i, codes + (size_t)i * (size_t)rank, constants[i]);
 }
@@ -237,6 +242,18 @@ static void put_basis(const float *row, int32_t n, specrt_dtype dtype, uint8_t *
     }
 }
 
+static void fill_clusters(const coding *c, const row_clusters *clusters) {
+    size_t record = (size_t)(c->b->rank + 16) / 4, dim = (size_t)c->b->rank + 1;
+    uint8_t *at = (uint8_t *)(uintptr_t)sketch_record(c->view, c->o->n);
+    for (int32_t m = 0; m < clusters->n; m++, at += record) {
+        const double *mean = clusters->means + (size_t)m * dim;
+        code_pairs(c->b, mean, mean[dim - 1], at);
+    }
+    if (clusters->n > 0)
+        memcpy((void *)(uintptr_t)sketch_starts(c->view), clusters->starts,
+               ((size_t)clusters->n + 1) * sizeof *clusters->starts);
+}
+
 static void fill(const coding *c, int threads) {
     const specrt_sketch *v = c->view;
     size_t d = (size_t)c->b->n_cols, n = (size_t)c->o->n;
@@ -250,13 +267,15 @@ static void fill(const coding *c, int threads) {
     round_all(c, (specrt_sketch_header *)(uintptr_t)v->header);
 }
 
-specrt_status sketch_make(const row_order *o, const basis *b, int32_t n_signs, bool whitened,
-                          int threads, sketch *out, specrt_error *err) {
+specrt_status sketch_make(const row_order *o, const basis *b, const row_clusters *clusters,
+                          int32_t n_signs, bool whitened, int threads, sketch *out,
+                          specrt_error *err) {
     const specrt_sketch_header h = {.n_rows = o->n,
                                     .n_cols = o->n_cols,
                                     .rank = b->rank,
                                     .n_signs = n_signs,
                                     .whitened = whitened,
+                                    .n_clusters = clusters->n,
                                     .basis_dtype = o->n_cols % Q8_BLOCK ? SPECRT_DTYPE_F16
                                                                         : SPECRT_DTYPE_Q8_0};
     size_t blocks = (size_t)threads * CODES_BLOCK, d = (size_t)o->n_cols, n = (size_t)o->n;
@@ -273,6 +292,7 @@ specrt_status sketch_make(const row_order *o, const basis *b, int32_t n_signs, b
         memcpy(out->bytes, &h, sizeof h);
         lay_out(&h, out->bytes, &out->view);
         fill(&c, threads);
+        fill_clusters(&c, clusters);
     }
     free(c.rows);
     free(c.codes);

@@ -24,6 +24,7 @@ typedef struct run {
     row_order order;
     state_set states;
     basis basis;
+    row_clusters clusters;
     sketch sketch;
     sketch_recall_table table;
     double seconds;
@@ -42,6 +43,8 @@ static int parse(sketch_options *o, int argc, char **argv) {
         sl_cli_int("rank", "N", &o->rank, 240, SPECRT_MAX_SKETCH_RANK,
                    "directions with two bits per row: 240, 496, 752... (default: 240, for 2,048 "
                    "columns or more 496)"),
+        sl_cli_int("clusters", "N", &o->n_clusters, 0, SPECRT_MAX_CLUSTERS,
+                   "rows in so many clusters, for sketch:M@clusters=K (default 0: none)"),
         sl_cli_string("trace", "FILE", &o->trace,
                       "recorded states (specrt-eval record), which choose the directions"),
         sl_cli_string("held-out", "FILE", &o->held_out,
@@ -89,6 +92,11 @@ static specrt_status open_head(run *r, specrt_error *err) {
             "%s: %s [%" PRId64 ", %" PRId64 "]: expected at most %d rows, of at most 65536 columns",
             o->model, r->tensor, r->head.n_rows, r->head.n_cols, SPECRT_MAX_VOCAB);
     r->rank = (int32_t)(o->rank ? o->rank : r->head.n_cols < 2048 ? 240 : 496);
+    if (o->n_clusters > r->head.n_rows)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--clusters: expected at most the rows, %" PRId64
+                                ", found %" PRId64,
+                                r->head.n_rows, o->n_clusters);
     if (o->n_signs > r->rank)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--signs: expected at most the rank, %" PRId32 ", found %" PRId64,
@@ -143,8 +151,11 @@ static specrt_status build(run *r, specrt_error *err) {
     specrt_status status = basis_make(&r->order, o->trace ? &r->states : NULL, r->rank, threads,
                                       &o->common, &r->basis, err);
     TRY(sl_model_blame(&r->model, status, err));
-    TRY(sketch_make(&r->order, &r->basis, (int32_t)o->n_signs, o->trace != NULL, threads,
-                    &r->sketch, err));
+    if (o->n_clusters > 0)
+        TRY(clusters_make(&r->order, &r->basis, (int32_t)o->n_clusters, threads, &o->common,
+                          &r->clusters, err));
+    TRY(sketch_make(&r->order, &r->basis, &r->clusters, (int32_t)o->n_signs, o->trace != NULL,
+                    threads, &r->sketch, err));
     TRY(sketch_recall_measure(&r->sketch, &r->states, o->min_recall,
                               specrt_row_bytes(r->head.dtype, r->head.n_cols), threads, &r->table,
                               err));
@@ -164,6 +175,20 @@ static sketch_facts facts_of(const run *r) {
                           .n_states = n_basis_states(r),
                           .n_measured = r->options->held_out ? 0 : r->states.n_measured,
                           .n_cols = r->order.n_cols};
+}
+
+static json_object *probed_json(const sketch_recall_table *t) {
+    json_object *list = json_object_new_array();
+    for (int p = 0; p < t->n_probed; p++) {
+        json_object *o = json_object_new_object();
+        sl_json_put(o, "probed", json_object_new_int(t->probed[p].clusters));
+        sl_json_put(o, "places", sl_json_real(t->probed[p].places));
+        sl_json_put(o, "bytes_preview", sl_json_real(t->probed[p].bytes));
+        sl_json_put(o, "recall_at_10", sl_json_real(t->probed[p].recall));
+        sl_json_put(o, "recall_of_best", sl_json_real(t->probed[p].recall_best));
+        json_object_array_add(list, o);
+    }
+    return list;
 }
 
 /* What the bundle keeps of how it was made. */
@@ -192,6 +217,8 @@ static json_object *common_json(const run *r) {
             json_object_array_add(rows, row);
         }
     sl_json_put(o, "recall", rows);
+    if (r->clusters.n > 0) sl_json_put(o, "n_clusters", json_object_new_int(r->clusters.n));
+    if (r->clusters.n > 0) sl_json_put(o, "clusters", probed_json(t));
     if (t->best_keep >= 0) {
         sl_json_put(o, "recommended_keep", json_object_new_int(t->keeps[t->best_keep]));
         sl_json_put(o, "recommended_rows", json_object_new_int(t->rows[t->best_rows]));
@@ -218,6 +245,20 @@ static void print_bytes(sketch_recall_table *t, FILE *out) {
     print_recall(t, megabytes, out);
 }
 
+static void print_probed(const run *r, FILE *out) {
+    const sketch_recall_table *t = &r->table;
+    if (t->n_probed == 0) return;
+    fprintf(out,
+            "\nof %" PRId32
+            " clusters the best are previewed (sketch:M@clusters=K): who is in them\n\n"
+            "%8s %8s %8s %8s %8s\n",
+            r->clusters.n, "clusters", "ten best", "the best", "places", "MB");
+    for (int p = 0; p < t->n_probed; p++)
+        fprintf(out, "%8" PRId32 " %8.4f %8.4f %8.0f %8.4f\n", t->probed[p].clusters,
+                t->probed[p].recall, t->probed[p].recall_best, t->probed[p].places,
+                t->probed[p].bytes / 1e6);
+}
+
 static void print_table(run *r, FILE *out) {
     sketch_recall_table *t = &r->table;
     sketch_facts facts = facts_of(r);
@@ -240,6 +281,7 @@ static void print_table(run *r, FILE *out) {
     print_recall(t, t->recall_best, out);
     fprintf(out, "\nMB that a pass reads\n\n");
     print_bytes(t, out);
+    print_probed(r, out);
     if (t->best_keep >= 0)
         fprintf(out, "\nfewest bytes for %g: --policy sketch:%" PRId32 "@keep=%" PRId32 "\n",
                 r->options->min_recall, t->rows[t->best_rows], t->keeps[t->best_keep]);
@@ -249,7 +291,8 @@ static void print_table(run *r, FILE *out) {
 static specrt_status write_bundle(const run *r, specrt_error *err) {
     const cli_common *common = &r->options->common;
     const bundle_part part = {.tag = "sketch",
-                              .version = 3,
+                              .version =
+                                  r->clusters.n > 0 ? 4 : 3, /* who knows 3 alone may read it */
                               .depends = SPECRT_SECTION_DEPENDS_HEAD,
                               .data = r->sketch.bytes,
                               .n_bytes = r->sketch.n_bytes};
@@ -302,6 +345,7 @@ int main(int argc, char **argv) {
     if (code >= 0) return code;
     if (build(&r, &err) || finish(&r, &code, &err)) code = sl_cli_fail(&err);
     sketch_free(&r.sketch);
+    clusters_free(&r.clusters);
     basis_free(&r.basis);
     states_free(&r.states);
     order_free(&r.order);

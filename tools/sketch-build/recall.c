@@ -14,6 +14,7 @@ enum { STATES_BATCH = 32, ROWS_BATCH = 512 };
 
 typedef struct scratch {
     float *preview, *refined; /* [STATES_BATCH, n_rows] scores */
+    float *means;             /* [STATES_BATCH, n_clusters] those of mean rows */
     float *q;                 /* [2, STATES_BATCH, rank] in whole numbers: for signs, for pairs */
     float *codes;             /* [ROWS_BATCH, rank] */
     float *sums;              /* [STATES_BATCH, ROWS_BATCH] */
@@ -24,11 +25,12 @@ typedef struct measuring {
     const sketch *s;
     const state_set *states;
     const sketch_recall_table *table;
-    float *basis;     /* [rank, n_cols] as it is stored */
-    int32_t *places;  /* [n_rows] of each row */
-    int32_t *hits;    /* [states, keeps, rows] of the ten best */
-    int32_t *firsts;  /* [states, keeps, rows] of the best */
-    scratch *scratch; /* [threads] */
+    float *basis;                 /* [rank, n_cols] as it is stored */
+    int32_t *places;              /* [n_rows] of each row */
+    int32_t *hits;                /* [states, keeps, rows] of the ten best */
+    int32_t *firsts;              /* [states, keeps, rows] of the best */
+    struct probed_recall *probed; /* [states, BUILD_MAX_PROBED] sums */
+    scratch *scratch;             /* [threads] */
 } measuring;
 
 /* Whole numbers q of z [n]. @return their unit. */
@@ -56,13 +58,15 @@ static void project(const measuring *m, const float *h, int i, scratch *s) {
     s->units[1][i] = round_to_8_bits(z, rank, s->q + (size_t)(STATES_BATCH + i) * (size_t)rank);
 }
 
-/* Scores of n states by signs (part 0) or pairs (part 1). */
-static void score(const measuring *m, int part, int n, scratch *s, float *scores) {
+/* Scores of n states by signs (part 0) or pairs (part 1), of the rows at places [first, end); centroids stand
+ * behind the rows. */
+static void score(const measuring *m, int part, int32_t first, int32_t end, int n, scratch *s,
+                  float *scores) {
     const specrt_sketch *v = &m->s->view;
     const specrt_sketch_header *h = v->header;
     int32_t width = part ? h->rank : h->n_signs;
-    for (int32_t at = 0; at < h->n_rows; at += ROWS_BATCH) {
-        int32_t rows = h->n_rows - at < ROWS_BATCH ? h->n_rows - at : ROWS_BATCH;
+    for (int32_t at = first; at < end; at += ROWS_BATCH) {
+        int32_t rows = end - at < ROWS_BATCH ? end - at : ROWS_BATCH;
         for (int32_t i = 0; i < rows; i++)
             (part ? sketch_read_pairs : sketch_read_signs)(v, at + i,
                                                            s->codes + (int64_t)i * width);
@@ -70,13 +74,13 @@ static void score(const measuring *m, int part, int n, scratch *s, float *scores
                     s->q + (size_t)(part * STATES_BATCH) * (size_t)h->rank, h->rank, s->codes,
                     width, 0, s->sums, ROWS_BATCH);
         for (int32_t j = 0; j < rows; j++) {
-            const uint8_t *end = sketch_record(v, at + j) + (h->rank + 16) / 4;
+            const uint8_t *next = sketch_record(v, at + j + 1);
             float scale =
-                part ? sketch_bf16(end - 4) : h->scale_unit * sketch_scale(v->scales[at + j]);
+                part ? sketch_bf16(next - 4) : h->scale_unit * sketch_scale(v->scales[at + j]);
             float constant =
-                part ? sketch_bf16(end - 2) : h->constant_unit * (float)v->constants[at + j];
+                part ? sketch_bf16(next - 2) : h->constant_unit * (float)v->constants[at + j];
             for (int i = 0; i < n; i++)
-                scores[(int64_t)i * h->n_rows + at + j] =
+                scores[(int64_t)i * (end - first) + at - first + j] =
                     fmaf(s->sums[i * ROWS_BATCH + j], s->units[part][i] * scale, constant);
         }
     }
@@ -110,6 +114,26 @@ static void count_hits(const measuring *m, int64_t state, const float *preview,
     }
 }
 
+/* Counts who of a state's best are in the clusters whose means score best, and the places of these. */
+static void count_probed(const measuring *m, int64_t state, const float *means) {
+    const specrt_sketch_header *h = m->s->view.header;
+    const uint32_t *starts = sketch_starts(&m->s->view);
+    for (int p = 0; p < m->table->n_probed; p++) {
+        struct probed_recall *out = &m->probed[state * BUILD_MAX_PROBED + p];
+        for (int32_t c = 0; c < h->n_clusters; c++) {
+            if (n_above(means, h->n_clusters, c) >= m->table->probed[p].clusters) continue;
+            out->places += starts[c + 1] - starts[c];
+            for (int b = 0; b < BUILD_K; b++) {
+                int32_t row = m->states->best[state * BUILD_K + b];
+                uint32_t place = row < h->n_rows ? (uint32_t)m->places[row] : UINT32_MAX;
+                bool in = place >= starts[c] && place < starts[c + 1];
+                out->recall += in;
+                out->recall_best += b == 0 && in;
+            }
+        }
+    }
+}
+
 static void measure_batch(void *arg, int64_t batch, int worker) {
     const measuring *m = arg;
     const state_set *states = m->states;
@@ -118,10 +142,14 @@ static void measure_batch(void *arg, int64_t batch, int worker) {
     int n = left < STATES_BATCH ? (int)left : STATES_BATCH;
     size_t n_rows = (size_t)m->s->view.header->n_rows;
     for (int i = 0; i < n; i++) project(m, states->states + (first + i) * states->dim, i, s);
-    score(m, 0, n, s, s->preview);
-    score(m, 1, n, s, s->refined);
-    for (int i = 0; i < n; i++)
+    int32_t end = m->s->view.header->n_rows, n_clusters = m->s->view.header->n_clusters;
+    score(m, 0, 0, end, n, s, s->preview);
+    score(m, 1, 0, end, n, s, s->refined);
+    score(m, 1, end, end + n_clusters, n, s, s->means);
+    for (int i = 0; i < n; i++) {
         count_hits(m, first + i, s->preview + (size_t)i * n_rows, s->refined + (size_t)i * n_rows);
+        count_probed(m, first + i, s->means + (size_t)i * (size_t)n_clusters);
+    }
 }
 
 /* --- the table --- */
@@ -139,6 +167,29 @@ static void choose(sketch_recall_table *t, const specrt_sketch_header *h, size_t
         for (int w = 0; w < t->n_rows; w++)
             t->bytes[k][w] = preview + (double)t->keeps[k] * ((h->rank + 16) / 4) +
                              (double)t->rows[w] * (double)row_bytes;
+}
+
+/* From a 64th of the clusters to a quarter. */
+static void choose_probed(sketch_recall_table *t, const specrt_sketch_header *h) {
+    for (int32_t part = 64; part >= 4; part /= 2)
+        if (h->n_clusters / part > 0) t->probed[t->n_probed++].clusters = h->n_clusters / part;
+}
+
+static void judge_probed(sketch_recall_table *t, const measuring *m) {
+    const specrt_sketch_header *h = m->s->view.header;
+    size_t of_basis = specrt_row_bytes((specrt_dtype)h->basis_dtype, h->n_cols) * (size_t)h->rank;
+    double n = m->states->n_measured;
+    for (int p = 0; p < t->n_probed; p++) {
+        struct probed_recall *out = &t->probed[p];
+        for (int32_t i = 0; i < m->states->n_measured; i++) {
+            const struct probed_recall *one = &m->probed[i * BUILD_MAX_PROBED + p];
+            out->recall += one->recall / (n * BUILD_K);
+            out->recall_best += one->recall_best / n;
+            out->places += one->places / n;
+        }
+        out->bytes = (double)of_basis + (double)h->n_clusters * ((h->rank + 16) / 4) +
+                     out->places * (h->n_signs / 8 + 2);
+    }
 }
 
 /* Sums the hits; the cheapest good choice. */
@@ -164,6 +215,7 @@ static void judge(sketch_recall_table *t, const measuring *m, double enough) {
 
 static bool scratch_create(measuring *m, int threads) {
     size_t rank = (size_t)m->s->view.header->rank, n = (size_t)m->s->view.header->n_rows;
+    size_t n_clusters = (size_t)m->s->view.header->n_clusters;
     bool good = m->scratch != NULL;
     for (int i = 0; good && i < threads; i++) {
         scratch *s = &m->scratch[i];
@@ -172,7 +224,8 @@ static bool scratch_create(measuring *m, int threads) {
         s->q = malloc(2 * STATES_BATCH * rank * sizeof(float));
         s->codes = malloc(ROWS_BATCH * rank * sizeof(float));
         s->sums = malloc(STATES_BATCH * ROWS_BATCH * sizeof(float));
-        good = s->preview && s->refined && s->q && s->codes && s->sums;
+        s->means = malloc((STATES_BATCH * n_clusters + 1) * sizeof(float));
+        good = s->preview && s->refined && s->means && s->q && s->codes && s->sums;
     }
     return good;
 }
@@ -181,6 +234,7 @@ static void scratch_free(measuring *m, int threads) {
     for (int i = 0; m->scratch && i < threads; i++) {
         free(m->scratch[i].preview);
         free(m->scratch[i].refined);
+        free(m->scratch[i].means);
         free(m->scratch[i].q);
         free(m->scratch[i].codes);
         free(m->scratch[i].sums);
@@ -206,23 +260,28 @@ specrt_status sketch_recall_measure(const sketch *s, const state_set *states, do
     measuring m = {.s = s, .states = states, .table = out};
     *out = (sketch_recall_table){0};
     choose(out, h, row_bytes);
+    choose_probed(out, h);
     m.basis = malloc((size_t)h->rank * (size_t)h->n_cols * sizeof *m.basis);
     m.places = malloc(n * sizeof *m.places);
     m.hits = calloc(cells, sizeof *m.hits);
     m.firsts = calloc(cells, sizeof *m.firsts);
+    m.probed = calloc((size_t)states->n_measured * BUILD_MAX_PROBED, sizeof *m.probed);
     m.scratch = calloc((size_t)threads, sizeof *m.scratch);
-    bool good = scratch_create(&m, threads) && m.basis && m.places && m.hits && m.firsts;
+    bool good =
+        scratch_create(&m, threads) && m.basis && m.places && m.hits && m.firsts && m.probed;
     openblas_set_num_threads(1);
     if (good) {
         read_basis(&m);
         sl_parallel_for(threads, (states->n_measured + STATES_BATCH - 1) / STATES_BATCH,
                         measure_batch, &m);
         judge(out, &m, enough);
+        judge_probed(out, &m);
     }
     scratch_free(&m, threads);
     free(m.basis);
     free(m.places);
     free(m.hits);
     free(m.firsts);
+    free(m.probed);
     return good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the measure");
 }

@@ -92,11 +92,14 @@ static void put_content(const views *v, const char *tag) {
         printf("%s of %s rows; recall of the ten best %.4f at ef %" PRId32,
                sl_text_count((uint64_t)v->index->n_nodes),
                sl_text_count((uint64_t)v->index->n_rows), (double)v->index->recall, v->index->ef);
-    if (v->sketch.header && strcmp(tag, "sketch") == 0)
+    if (v->sketch.header && strcmp(tag, "sketch") == 0) {
         printf("%s rows of %d columns: signs in %d directions, two bits in %d%s",
                sl_text_count((uint64_t)v->sketch.header->n_rows), (int)v->sketch.header->n_cols,
                (int)v->sketch.header->n_signs, (int)v->sketch.header->rank,
                v->sketch.header->whitened ? ", chosen by recorded states" : "");
+        if (v->sketch.header->n_clusters > 0)
+            printf("; in %s clusters", sl_text_count((uint64_t)v->sketch.header->n_clusters));
+    }
     if (strcmp(tag, "ident") == 0) printf("tokenizer and head");
     if (strcmp(tag, "ranks") == 0) printf("token ids by rank");
     if (strcmp(tag, "prov") == 0) printf("provenance");
@@ -392,6 +395,7 @@ static json_object *sketch_json(const specrt_sketch *s) {
     sl_json_put(o, "n_rows", json_object_new_int(s->header->n_rows));
     sl_json_put(o, "rank", json_object_new_int(s->header->rank));
     sl_json_put(o, "n_signs", json_object_new_int(s->header->n_signs));
+    sl_json_put(o, "n_clusters", json_object_new_int(s->header->n_clusters));
     sl_json_put(o, "n_cols", json_object_new_int(s->header->n_cols));
     sl_json_put(o, "whitened", json_object_new_boolean(s->header->whitened != 0));
     return o;
