@@ -1,7 +1,7 @@
 /* bench_sketch.c : one level of a tree over the full head and over a sketch of it, on one core: time by
  * phase, beside reading the same bytes. A level finds signs in the cache as the one before left them, but the
  * first after the full head. Weights are random: what is found does not matter.
- *   bench_sketch [ROWS COLUMNS SIGNS NAMED KEEP [f16|q8_0|q4_0|iq4_nl]] */
+ *   bench_sketch [ROWS COLUMNS SIGNS NAMED KEEP [f16|q8_0|q4_0|iq4_nl [CLUSTERS PROBED]]] */
 #define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #include "specrt.h"
@@ -16,7 +16,7 @@
 enum { TOPK = 10, BEAMS = 10 };
 
 typedef struct bench {
-    int32_t n_rows, n_cols, n_signs, named, keep;
+    int32_t n_rows, n_cols, n_signs, named, keep, n_clusters, n_probed;
     specrt_dtype dtype;
     uint8_t *rows;
     float *hidden, *logits;
@@ -50,8 +50,8 @@ static void fill_halves(uint8_t *out, size_t n) {
 static void open_all(bench *b) {
     size_t n, n_bundle, row = specrt_row_bytes(b->dtype, b->n_cols);
     specrt_error err;
-    uint8_t *bytes = fixture_sketch(b->n_rows, b->n_cols, b->n_signs, 9, &n);
-    fixture_section s = {"sketch", 3, SPECRT_SECTION_DEPENDS_HEAD, bytes, n, n};
+    uint8_t *bytes = fixture_sketch_in(b->n_clusters, b->n_rows, b->n_cols, b->n_signs, 9, &n);
+    fixture_section s = {"sketch", 4, SPECRT_SECTION_DEPENDS_HEAD, bytes, n, n};
     uint8_t *bundle = fixture_bundle(&s, 1, &n_bundle);
     free(bytes);
     b->rows = (uint8_t *)take((size_t)b->n_rows * row);
@@ -131,8 +131,12 @@ static specrt_dtype type_named(const char *name) {
 }
 
 int main(int argc, char **argv) {
-    bench b = {128256, 4096, 96,  256,  8016, SPECRT_DTYPE_F16, NULL, NULL,
-               NULL,   {0},  {0}, NULL, NULL};
+    bench b = {.n_rows = 128256,
+               .n_cols = 4096,
+               .n_signs = 96,
+               .named = 256,
+               .keep = 8016,
+               .dtype = SPECRT_DTYPE_F16};
     char text[64];
     if (argc >= 6) {
         b.n_rows = atoi(argv[1]);
@@ -141,9 +145,10 @@ int main(int argc, char **argv) {
         b.named = atoi(argv[4]);
         b.keep = atoi(argv[5]);
         if (argc > 6) b.dtype = type_named(argv[6]);
+        if (argc > 8) b.n_clusters = atoi(argv[7]), b.n_probed = atoi(argv[8]);
     }
     open_all(&b);
-    snprintf(text, sizeof text, "sketch:%d@keep=%d", b.named, b.keep);
+    snprintf(text, sizeof text, "sketch:%d@keep=%d@clusters=%d", b.named, b.keep, b.n_probed);
     specrt_session *full = session(&b, "full"), *sketch = session(&b, text);
     printf("%d x %d %s, %d signs, %d places refined, %d rows exactly; ms\n", (int)b.n_rows,
            (int)b.n_cols, specrt_dtype_name(b.dtype), (int)b.n_signs, (int)b.keep, (int)b.named);

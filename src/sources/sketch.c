@@ -236,7 +236,8 @@ SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_se
 
 /* Queries for the level's states. @return how many. */
 static int32_t specrt__sketch_ask(specrt__sketch *s) {
-    int32_t n_states = s->n == 1 ? 1 : SPECRT__SCAN_STATES, n = (s->n + n_states - 1) / n_states;
+    int32_t n_states = s->n == 1 || s->shared->n_probed > 0 ? 1 : SPECRT__SCAN_STATES;
+    int32_t n = (s->n + n_states - 1) / n_states;
     size_t bytes = 32 * (size_t)(s->shared->signs.n_lines * n_states);
     for (int32_t i = 0; i < n; i++) {
         memset(&s->queries[i], 0, sizeof s->queries[i]);

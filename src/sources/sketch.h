@@ -81,14 +81,15 @@ typedef struct specrt__sketch {
     uint64_t *weights;           /* [n_ids] of tokens found, in 2^-56; else 0 */
     uint64_t *merged;            /* [n_merged] tokens of all states */
     int32_t *ids, *places;       /* [bound], of a block's positions together */
-    int32_t *blocks;             /* [n_blocks] of 16 places that the level previews, ascending */
-    uint8_t *probed;             /* [n_blocks of the sketch] whether they are among them; or NULL */
-    uint64_t *clusters;          /* [n_clusters] keys of a state's; or NULL */
-    int8_t *q_signs;             /* [n_states + STATES, n_signs] of the queries */
-    int8_t *q_pairs;             /* [n_states, n_lines, 4, 64] */
-    uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */
-    float *bias;                 /* [bound] of decoded rows, or NULL */
+    int32_t *blocks;    /* [n_blocks] of 16 places to preview, ascending: all, or a state's */
+    uint8_t *probed;    /* [n_blocks of the sketch] whether they are among them; or NULL */
+    uint64_t *clusters; /* [n_clusters] keys of a state's; or NULL */
+    int8_t *q_signs;    /* [n_states + STATES, n_signs] of the queries */
+    int8_t *q_pairs;    /* [n_states, n_lines, 4, 64] */
+    uint8_t *rows;      /* [bound] decoded; NULL where the head is computed as stored */
+    float *bias;        /* [bound] of decoded rows, or NULL */
     size_t row_stride;
+    int32_t first, end;                  /* queries that are previewed together, of n_blocks */
     int32_t n, n_queries, n_blocks;      /* states of the level at hand, and its blocks */
     int32_t n_states, n_block;           /* those of any level, and of a block */
     int64_t n_read;                      /* bytes of the sketch, at the level at hand */

@@ -52,7 +52,7 @@ static const int8_t *specrt__sketch_pairs(const specrt__sketch *s, int32_t i) {
 /* --- the clusters --- */
 
 /* Marks the blocks of the clusters whose mean rows score best for state i. */
-static void specrt__sketch_probe(specrt__sketch *s, int32_t i) {
+static void specrt__sketch_mark(specrt__sketch *s, int32_t i) {
     const specrt__sketch_shared *shared = s->shared;
     int32_t places[SPECRT__SKETCH_BATCH], sums[SPECRT__SKETCH_BATCH], n;
     for (int32_t m = 0; m < shared->n_clusters; m += n) {
@@ -72,13 +72,12 @@ static void specrt__sketch_probe(specrt__sketch *s, int32_t i) {
     }
 }
 
-/* Lists the blocks that the level previews: of any of its states' clusters. */
-static void specrt__sketch_list_blocks(specrt__sketch *s) {
+/* Lists the blocks that state i previews: those of its clusters. */
+static void specrt__sketch_probe(specrt__sketch *s, int32_t i) {
     const specrt__sketch_shared *shared = s->shared;
     int32_t n_blocks = (shared->n_places + 15) / 16;
-    if (shared->n_probed == 0) return; /* all, listed once */
     memset(s->probed, 0, (size_t)n_blocks);
-    for (int32_t i = 0; i < s->n; i++) specrt__sketch_probe(s, i);
+    specrt__sketch_mark(s, i);
     s->n_blocks = 0;
     for (int32_t b = 0; b < n_blocks; b++)
         if (s->probed[b]) s->blocks[s->n_blocks++] = b;
@@ -138,21 +137,28 @@ static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
         query->least[i - first] = specrt__sketch_trim(&s->kept[i * SPECRT__SKETCH_PARTS]);
 }
 
-/* Part `part` of the blocks, for all states of the level. Signs pass through the cache once. */
+/* The first state of a query. */
+static int32_t specrt__sketch_first_of(const specrt__sketch *s, int32_t query) {
+    int32_t first = query * s->queries->n_states;
+    return first < s->n ? first : s->n;
+}
+
+/* Part `part` of the blocks, for the states that are previewed together. Signs pass the cache once. */
 static void specrt__sketch_preview_part(void *arg, int64_t part) {
     const specrt__sketch *s = (const specrt__sketch *)arg;
     specrt__scan_query queries[SPECRT_TREE_MAX_TOPK];
     specrt__sketch_best *kept = s->kept + part;
     int64_t n_blocks = s->n_blocks;
     int32_t end = (int32_t)(n_blocks * (part + 1) / SPECRT__SKETCH_PARTS), n;
-    memcpy(queries, s->queries, (size_t)s->n_queries * sizeof *queries);
-    for (int32_t i = 0; i < s->n; i++)
+    memcpy(queries, s->queries + s->first, (size_t)(s->end - s->first) * sizeof *queries);
+    for (int32_t i = specrt__sketch_first_of(s, s->first); i < specrt__sketch_first_of(s, s->end);
+         i++)
         specrt__sketch_clear(&kept[i * SPECRT__SKETCH_PARTS], s->shared->keep,
                              specrt__sketch_kept_room(s->shared->keep));
     for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += n) {
         n = specrt__sketch_run(s, b, end);
-        for (int32_t i = 0; i < s->n_queries; i++)
-            specrt__sketch_scan(s, &queries[i], i, s->blocks[b], n, kept);
+        for (int32_t i = s->first; i < s->end; i++)
+            specrt__sketch_scan(s, &queries[i - s->first], i, s->blocks[b], n, kept);
     }
 }
 
@@ -166,11 +172,12 @@ static void specrt__sketch_gather(specrt__sketch_best *all) {
     if (all->n > all->size) specrt__sketch_trim(all);
 }
 
-/* The places that each state keeps.
+/* The places that each state of those keeps.
  * @return false where a state has too few: its bound was guessed far too high. The bound is dropped. */
 static bool specrt__sketch_gather_all(specrt__sketch *s) {
     bool enough = true;
-    for (int32_t i = 0; i < s->n; i++) {
+    for (int32_t i = specrt__sketch_first_of(s, s->first); i < specrt__sketch_first_of(s, s->end);
+         i++) {
         specrt__sketch_best *all = &s->kept[i * SPECRT__SKETCH_PARTS];
         float *least = &specrt__sketch_query(s, i)->least[i % s->queries->n_states];
         specrt__sketch_gather(all);
@@ -181,12 +188,14 @@ static bool specrt__sketch_gather_all(specrt__sketch *s) {
     return enough;
 }
 
-static void specrt__sketch_preview(specrt__sketch *s) {
+/* The places that states keep, of the queries [first, end) together. */
+static void specrt__sketch_preview(specrt__sketch *s, int32_t first, int32_t end) {
     const specrt__sketch_shared *shared = s->shared;
     int64_t block = 64 * shared->signs.n_lines + 32;
-    specrt__sketch_list_blocks(s);
     bool all = shared->keep >= shared->n_places || shared->keep >= 16 * s->n_blocks;
-    for (int32_t i = 0; i < s->n_queries && !all; i++) specrt__sketch_guess(s, i);
+    s->first = first;
+    s->end = end;
+    for (int32_t i = first; i < end && !all; i++) specrt__sketch_guess(s, i);
     do {
         specrt__shortlist_run(&shared->head->compute, SPECRT__SKETCH_PARTS,
                               specrt__sketch_preview_part, s);
@@ -233,7 +242,11 @@ static void specrt__sketch_refine(void *arg, int64_t i) {
 
 SPECRT__INTERNAL void specrt__sketch_search(specrt__sketch *s) {
     int64_t record = 64 * s->shared->records.n_lines;
-    specrt__sketch_preview(s);
+    if (s->shared->n_probed == 0) specrt__sketch_preview(s, 0, s->n_queries);
+    for (int32_t i = 0; i < s->n && s->shared->n_probed > 0; i++) { /* each its own clusters */
+        specrt__sketch_probe(s, i);
+        specrt__sketch_preview(s, i, i + 1);
+    }
     for (int32_t i = 0; i < s->n; i++) s->n_read += record * s->kept[i * SPECRT__SKETCH_PARTS].n;
     specrt__shortlist_run(&s->shared->head->compute, s->n, specrt__sketch_refine, s);
 }

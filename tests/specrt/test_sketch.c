@@ -420,7 +420,7 @@ static void test_bytes(void) {
     } tries[] = {{96, 240, 9, 2, 1, "sketch:50@scan=133@keep=60@signs=64", 0},
                  {256, 496, 9, 2, 3, "sketch:50@scan=133@keep=60@signs=64", 0},
                  {96, 240, 132, 3, 2, "sketch:50@keep=300", 0},
-                 {256, 496, 0, 2, 1, "sketch:50@keep=300@signs=64@clusters=9", 40}};
+                 {256, 496, 0, 2, 3, "sketch:50@keep=300@signs=64@clusters=9", 40}};
     for (int i = 0; i < 4; i++) {
         float hidden[3 * MOST_COLS], logprobs[3] = {0};
         uint8_t seen[MOST_ROWS];
@@ -431,16 +431,19 @@ static void test_bytes(void) {
         for (int32_t j = 0; j < 3 * 20; j++) hidden[j] = fixture_normal(&state);
         CHECK_INT(routed(route(&w, hidden, tries[i].states, logprobs))->n_rows, 50);
         int32_t blocks = tries[i].blocks;
-        memset(seen, 0, sizeof seen);
-        if (tries[i].clusters > 0) mark_probed(&w, hidden, 9, seen);
-        for (int32_t v = 0; v < w.n_rows; v += 16) blocks += seen[v];
+        for (int32_t k = 0; k < tries[i].states && tries[i].clusters > 0; k++) { /* each its own */
+            memset(seen, 0, sizeof seen);
+            mark_probed(&w, hidden + 20 * k, 9, seen);
+            for (int32_t v = 0; v < w.n_rows; v += 16) blocks += seen[v];
+        }
         specrt_session_get_stats(w.session, &stats);
         for (int k = 0; k < tries[i].states; k++)
             n_kept += sketch_of(&w)->kept[k * SPECRT__SKETCH_PARTS].n;
         CHECK_INT(stats.n_passes, 1);
-        CHECK_INT(stats.n_bytes, w.session->shortlist.n_rows * 80 + tries[i].rank * 40 +
-                                     blocks * (tries[i].lines * 64 + 32) +
-                                     (n_kept + tries[i].clusters) * (tries[i].rank + 16) / 4);
+        CHECK_INT(stats.n_bytes,
+                  w.session->shortlist.n_rows * 80 + tries[i].rank * 40 +
+                      blocks * (tries[i].lines * 64 + 32) +
+                      (n_kept + tries[i].states * tries[i].clusters) * (tries[i].rank + 16) / 4);
         world_close(&w);
         free(w.bytes);
     }
@@ -478,10 +481,9 @@ static void check_levels(int32_t n_clusters, int32_t n_probed, const char *polic
         const specrt_segment *s = routed(route(&w, hidden, n, logprobs));
         memset(weights, 0, sizeof weights);
         memset(held, 0, sizeof held);
-        memset(seen, n_probed == 0, sizeof seen); /* of all states together */
-        for (int32_t i = 0; i < n && n_probed > 0; i++)
-            mark_probed(&w, hidden + i * w.n_cols, n_probed, seen);
         for (int32_t i = 0; i < n; i++) {
+            memset(seen, n_probed == 0, sizeof seen);
+            if (n_probed > 0) mark_probed(&w, hidden + i * w.n_cols, n_probed, seen);
             double most = -INFINITY, sum = 0;
             int32_t above, kept = sketch_of(&w)->kept[i * SPECRT__SKETCH_PARTS].n;
             score_tokens(&w, hidden + i * w.n_cols, 64, kept, seen, scores);
