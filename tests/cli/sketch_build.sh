@@ -80,6 +80,10 @@ has n_rows=5 n_cols=8 n_states=512 n_states_basis=0 'recall[].keep=1 2' 'recall[
     'recall[].bytes_pass=4054 4118' 'recall[].recall_at_10=0.1 0.2' \
     'recall[].recall_of_best=0.7793 0.9395' \
     'advice=record states and give --trace before this drafts'
+accepts sketch-build -q --model few.safetensors --min-recall 0 --clusters 5 --json
+has n_clusters=5 'clusters[].probed=1' 'clusters[].places=1'
+refuses 2 "*--clusters: expected at most the rows, 5, found 6*" \
+    sketch-build --model few.safetensors --clusters 6 --json
 
 # without a trace it says what that costs and how to get one; the figures and the bundle say so too
 accepts sketch-build -q --json --model "$sample/target.gguf" --signs 32 --states 20 \

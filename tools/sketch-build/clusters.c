@@ -134,7 +134,10 @@ static void keep_full(const kmeans *k, row_clusters *out) {
         if (k->starts[m] == k->starts[m + 1]) continue;
         const double *mean = k->means + (int64_t)m * k->dim;
         double *x = out->means + (int64_t)out->n * (rank + 1);
-        for (int32_t j = 0; j < rank; j++) x[j] = mean[j] / sqrt(k->b->weights[j]);
+        for (int32_t j = 0; j < rank; j++) { /* directions that there are not weigh nothing */
+            double weight = k->b->weights[j];
+            x[j] = weight > 0 ? mean[j] / sqrt(weight) : 0;
+        }
         x[rank] = mean[rank];
         out->starts[out->n++] = k->starts[m];
     }
