@@ -355,7 +355,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_state_observe(int32_t n_batch,
 typedef struct specrt__cuda_tree {
     specrt_tree_params params;
     int32_t root, level, n_candidates, n_beam;
-    int32_t block; /* 1: one product was for all levels */
+    int32_t block; /* 1: one product was for all positions of a block */
     /* in the sequence, of the token after the root; before the first, of the root */
     int64_t position;
     uint64_t cycle;                     /* trees begun */
@@ -1965,16 +1965,16 @@ static void specrt__head_take_states(specrt__head_product *p, const specrt__cuda
 }
 
 /* A product with one segment of rows that all sequences have. */
-static specrt__head_product specrt__head_of_rows(const uint16_t *rows, int32_t n_rows,
-                                                 int32_t n_cols) {
+static specrt__head_product specrt__head_of_rows(const void *rows, specrt_dtype dtype,
+                                                 int32_t n_rows, int32_t n_cols) {
     specrt__head_product p;
     SPECRT__CLEAR(&p, 1);
     p.layout.n_segments = 1;
     p.layout.n_cols = n_cols;
-    p.layout.dtypes[0] = SPECRT_DTYPE_F16;
+    p.layout.dtypes[0] = dtype;
     p.layout.max_rows[0] = p.own.max_rows = p.n_columns = n_rows;
     p.own.rows = rows;
-    p.own.row_stride = (size_t)n_cols * sizeof *rows;
+    p.own.row_stride = specrt_row_bytes(dtype, n_cols);
     return p;
 }
 
@@ -3657,7 +3657,8 @@ typedef struct specrt__cluster_dense {
 static specrt_status specrt__cluster_multiply_batch(specrt__cluster_dense layer,
                                                     const specrt__cuda_batch *batch, const float *x,
                                                     float *out, void *stream) {
-    specrt__head_product p = specrt__head_of_rows(layer.weights, layer.n_out, layer.n_in);
+    specrt__head_product p =
+        specrt__head_of_rows(layer.weights, SPECRT_DTYPE_F16, layer.n_out, layer.n_in);
     specrt__head_take_states(&p, batch, x, SPECRT_DTYPE_F32);
     p.own.bias = layer.bias;
     p.logits = out;
@@ -4575,7 +4576,7 @@ SPECRT__KERNEL size_t specrt__cuda_sketch_bytes(const specrt__cuda_sketch *sketc
 static specrt_status specrt__sketch_project(const specrt__cuda_sketch *s,
                                             const specrt__cuda_batch *batch, const void *hidden,
                                             specrt_dtype dtype, float *z, void *stream) {
-    specrt__head_product p = specrt__head_of_rows(s->basis, s->rank, s->n_cols);
+    specrt__head_product p = specrt__head_of_rows(s->basis, SPECRT_DTYPE_F16, s->rank, s->n_cols);
     specrt__head_take_states(&p, batch, hidden, dtype);
     p.logits = z;
     return specrt__head_run<SPECRT_DTYPE_F16>(p, batch->n_batch, stream);
@@ -4684,11 +4685,46 @@ static __global__ void specrt__tree_begin_kernel(specrt__cuda_tree *trees,
     specrt__tree_root(&trees[blockIdx.x], &verdicts[blockIdx.x], &beams[blockIdx.x]);
 }
 
-/* Candidates [n_candidates, + n_beam * topk) of a sequence and the next pass.
+/* What a level is of. */
+typedef struct specrt__tree_position {
+    int32_t at;  /* position of a block; -1: the level is a pass's */
+    float least; /* confidence below which a path ends; -INFINITY: none does */
+    /* Of row i of the beam of sequence b at b * step + i * each; NULL: confidence is the best path's
+     * log-probability, of all rows */
+    const float *confidences;
+    int32_t step, each;
+} specrt__tree_position;
+
+/* The same of one sequence, whose confidences come first. */
+static __device__ specrt__tree_position specrt__tree_position_of(specrt__tree_position p,
+                                                                 int64_t b) {
+    if (p.confidences) p.confidences += b * p.step;
+    return p;
+}
+
+static __device__ bool specrt__tree_trusts(const specrt__tree_position &p, int32_t row) {
+    return !p.confidences || p.confidences[row * p.each] >= p.least;
+}
+
+/* Whether the draft of a block has come to a position and any path goes on. All threads call. Twin:
+ * specrt__block_trusts */
+static __device__ bool specrt__tree_continues(const specrt__tree_position &p,
+                                              specrt__cuda_tree *t) {
+    bool any = false;
+    if (specrt__block_thread() == 0) t->block = 1;
+    for (int32_t i = specrt__block_thread(); i < t->n_beam; i += specrt__block_threads()) {
+        float path = p.at > 0 ? t->logprobs[t->beam[0]] : 0;
+        any |= p.confidences ? specrt__tree_trusts(p, i) : path >= p.least;
+    }
+    return __syncthreads_count(any && t->level == p.at) > 0;
+}
+
+/* Candidates [n_candidates, + n_beam * topk) of a sequence and the next pass, unless a block has ended.
  *   ids, logprobs [topk, topk]; row_step 0: [topk], of every row of the beam.  Twin: specrt_tree_expand */
-static __device__ void specrt__tree_grow(specrt__cuda_tree *t, const int32_t *ids,
-                                         const float *logprobs, int32_t row_step, int32_t topk,
-                                         specrt_cuda_beam *beam) {
+static __device__ void specrt__tree_grow(const specrt__tree_position &p, specrt__cuda_tree *t,
+                                         const int32_t *ids, const float *logprobs,
+                                         int32_t row_step, int32_t topk, specrt_cuda_beam *beam) {
+    if (p.at >= 0 && !specrt__tree_continues(p, t)) return;
     int32_t level = t->level, first = t->n_candidates, n = t->n_beam * topk;
     int32_t thread = specrt__block_thread();
     if (n == 0 || topk != t->params.topk || level >= t->params.num_steps) {
@@ -4701,7 +4737,8 @@ static __device__ void specrt__tree_grow(specrt__cuda_tree *t, const int32_t *id
         t->tokens[first + i] = ids[at];
         t->parents[first + i] = parent;
         t->logprobs[first + i] =
-            specrt__tree_add(parent < 0 ? 0 : t->logprobs[parent], logprobs[at]);
+            specrt__tree_add(parent < 0 ? 0 : t->logprobs[parent],
+                             specrt__tree_trusts(p, i / topk) ? logprobs[at] : -INFINITY);
     }
     __syncthreads();
     if (thread == 0) {
@@ -4726,7 +4763,8 @@ static __global__ void specrt__tree_expand_kernel(specrt__cuda_tree *trees, cons
                                                   const float *logprobs, int32_t topk,
                                                   specrt_cuda_beam *beams) {
     int64_t b = blockIdx.x, at = b * topk * topk;
-    specrt__tree_grow(&trees[b], ids + at, logprobs + at, topk, topk, &beams[b]);
+    const specrt__tree_position pass = {-1, -INFINITY, NULL, 0, 0};
+    specrt__tree_grow(pass, &trees[b], ids + at, logprobs + at, topk, topk, &beams[b]);
 }
 
 /* The node of a candidate among chosen [n], which ascends; 0 for the root's -1. */
@@ -4776,30 +4814,33 @@ static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees
 }
 
 /* As specrt__shortlist_rank_kernel, of topk rows; the last block of a sequence goes on with its tree.
- *   drafts : after the last level the nodes are chosen, too; NULL: more levels come
- *   block  : 1: one product was for all levels */
+ *   drafts : after the last level the nodes are chosen, too; NULL: more levels come */
 static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
-    specrt__tree_rank_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
-                             specrt_cuda_beam *beams, specrt_cuda_draft *drafts, int32_t block) {
+    specrt__tree_rank_kernel(specrt__shortlist_ranks r, specrt__tree_position position,
+                             specrt__cuda_tree *trees, specrt_cuda_beam *beams,
+                             specrt_cuda_draft *drafts) {
     int64_t b = blockIdx.z, at = b * r.k * r.k;
     if (!specrt__shortlist_rank(r)) return;
-    if (block && specrt__block_thread() == 0) trees[b].block = 1;
-    specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, r.k, &beams[b]);
+    specrt__tree_grow(specrt__tree_position_of(position, b), &trees[b], r.ids + at, r.logprobs + at,
+                      r.k, r.k, &beams[b]);
     if (!drafts) return;
     __syncthreads(); /* the tree has its beam */
     specrt__tree_choose(&trees[b], &drafts[b]);
 }
 
 /* As specrt__shortlist_rank_kernel, of a block's positions; the last block of a sequence makes its draft: a
- * position's best tokens follow every path.  Twin: specrt_session_draft_block */
+ * position's best tokens and confidence are those of every path.
+ *   first : position 0.  Twin: specrt_session_draft_block */
 static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
-    specrt__tree_block_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
-                              specrt_cuda_beam *beams, specrt_cuda_draft *drafts) {
+    specrt__tree_block_kernel(specrt__shortlist_ranks r, specrt__tree_position first,
+                              specrt__cuda_tree *trees, specrt_cuda_beam *beams,
+                              specrt_cuda_draft *drafts) {
     int64_t b = blockIdx.z, at = b * r.row_step * r.k;
     if (!specrt__shortlist_rank(r)) return;
-    if (specrt__block_thread() == 0) trees[b].block = 1;
-    for (int32_t i = 0; i < r.max_n; i++, at += r.k) {
-        specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, 0, r.k, &beams[b]);
+    specrt__tree_position p = specrt__tree_position_of(first, b);
+    for (; p.at < r.max_n; p.at++, at += r.k) {
+        specrt__tree_grow(p, &trees[b], r.ids + at, r.logprobs + at, 0, r.k, &beams[b]);
+        if (p.confidences) p.confidences++;
         __syncthreads();
     }
     specrt__tree_choose(&trees[b], &drafts[b]);
@@ -4857,13 +4898,13 @@ SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t t
 
 /* specrt__cuda_topk() of topk rows for each beam, then specrt__cuda_tree_expand(), in one launch.
  *   r, grid : the ranking, as specrt__shortlist_shortlist() prepares it
- *   drafts  : as specrt__cuda_tree_finish() writes them; NULL: not after this level
- *   block   : 1: one product was for all levels */
+ *   drafts  : as specrt__cuda_tree_finish() writes them; NULL: not after this level */
 static specrt_status specrt__tree_rank(const specrt__shortlist_ranks *r, dim3 grid,
+                                       const specrt__tree_position &position,
                                        specrt__cuda_tree *trees, specrt_cuda_beam *beams,
-                                       specrt_cuda_draft *drafts, int32_t block, void *stream) {
+                                       specrt_cuda_draft *drafts, void *stream) {
     return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0, stream,
-                          *r, trees, beams, drafts, block);
+                          *r, position, trees, beams, drafts);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_tree_finish(int32_t n_batch,
@@ -6525,10 +6566,10 @@ static __device__ int64_t specrt__batch_add_passes(const specrt__batch_part &all
         all.tallies ? all.tallies + (int64_t)b * SPECRT_TREE_MAX_STEPS : NULL;
     int64_t n_kept = all.costs.n_fixed + all.states[b].n_rows, n_routed = 0, n_bytes = 0;
     int32_t n_levels = all.trees[b].level;
-    int32_t n_products = all.trees[b].block && n_levels > 1 ? 1 : n_levels;
-    for (int32_t t = 0; t < n_levels; t++) {
+    int32_t n_products = all.trees[b].block ? 1 : n_levels;
+    for (int32_t t = 0; t < n_levels || t < n_products; t++) {
         int64_t n_rows = n_kept + (tallies ? tallies[t].n_rows : 0);
-        n_bytes += n_rows * all.costs.markov;
+        if (t < n_levels) n_bytes += n_rows * all.costs.markov;
         if (t < n_products) n_bytes += all.costs.n_read + n_rows * all.costs.row;
         if (tallies && tallies[t].n > 0)
             n_routed += tallies[t].n_shared + tallies[t].n_scored / tallies[t].n;
@@ -7812,7 +7853,8 @@ typedef struct specrt__session_markov {
     specrt__cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
     specrt__cuda_packing *packings; /* [n_batch] from a beam's tokens to `from` */
     uint8_t *from;                  /* [n_batch, topk, rank] of w1's type */
-    float *logits; /* [n_batch, topk, n_columns] of a block's position; NULL: no blocks */
+    float *logits;      /* [n_batch, topk, n_columns] of a block's position; NULL: no blocks */
+    float *confidences; /* [n_batch, topk] likewise; NULL: none are asked for */
 } specrt__session_markov;
 
 struct specrt_cuda_session {
@@ -7822,6 +7864,9 @@ struct specrt_cuda_session {
     int32_t n_logits, n_vocab; /* columns of the target's logits; tokens are below n_vocab */
     int32_t k_best;            /* of the target's best at a node; 0: none */
     int32_t n_block;           /* positions of a block; 0: none */
+    float least;               /* what specrt__tree_position has of a block */
+    const float *confidence;   /* the application's; NULL: none, or nothing asks */
+    float *confidences;        /* DEVICE [n_batch, n_block] without a Markov head's part */
     int32_t capacity;          /* packed rows of a sequence */
     specrt__order order;
     specrt_dtype hidden;
@@ -8325,6 +8370,7 @@ static specrt_status specrt__session_make_from(specrt_cuda_session *s, specrt_er
     SPECRT__TRY(specrt__device_clear(&s->memory, n * bytes, &m->from, err));
     SPECRT__TRY(specrt__device_clear(&s->memory, s->n_block > 0 ? n * k * (size_t)s->n_columns : 0,
                                      &m->logits, err));
+    if (s->confidence) SPECRT__TRY(specrt__device_clear(&s->memory, n * k, &m->confidences, err));
     specrt__cuda_packing *host = specrt__device_host<specrt__cuda_packing>(env, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     SPECRT__CLEAR(host, n);
@@ -8358,6 +8404,8 @@ static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt
     s->ring.k_best = s->k_best;
     SPECRT__TRY(specrt__device_clear(m, 1, &s->count, err));
     SPECRT__TRY(specrt__session_make_from(s, err));
+    if (s->confidence)
+        SPECRT__TRY(specrt__device_clear(m, n * (size_t)s->n_block, &s->confidences, err));
     return specrt__session_clear(s, 1, specrt__session_ranking_bytes(s), &s->scratch, err);
 }
 
@@ -8435,6 +8483,24 @@ static bool specrt__session_stocks(const specrt_cuda_session *s,
     return params->stock || (s->batch.n > 1 && n_copies >= s->policy->head.n_rows);
 }
 
+/* What a path of a block needs to go on. */
+static specrt_status specrt__session_check_confidence(specrt_cuda_session *s,
+                                                      const specrt_cuda_session_params *params,
+                                                      specrt_error *err) {
+    double p = (double)params->p_min;
+    s->least = -INFINITY;
+    if (!(p >= 0 && p <= (s->n_block > 0 ? 1 : 0)))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "cuda: p_min: expected 0%s, found %g",
+                                s->n_block > 0 ? " to 1" : " without n_block", p);
+    if (p == 0) return SPECRT_STATUS_OK;
+    s->least = logf(params->p_min);
+    s->confidence = params->confidence;
+    if (!s->confidence) return SPECRT_STATUS_OK;
+    /* sigmoid(x) rounds to 1 where exp(-x) is at most half of what 1 is rounded to. */
+    s->least = (float)(-log(1 / p - 1 + DBL_EPSILON / 2) - (double)params->confidence_bias);
+    return SPECRT_STATUS_OK;
+}
+
 /* Blocks draft by one product: nothing may route a level by what the one before it drafted. */
 static specrt_status specrt__session_check_block(specrt_cuda_session *s,
                                                  const specrt_cuda_session_params *params,
@@ -8445,6 +8511,7 @@ static specrt_status specrt__session_check_block(specrt_cuda_session *s,
                                 "cuda: n_block: expected 0 to the %d levels of the tree "
                                 "(num_steps), found %d",
                                 (int)s->tree.num_steps, (int)s->n_block);
+    SPECRT__TRY(specrt__session_check_confidence(s, params, err));
     if (s->n_block == 0 || (s->policy->n_routed == 0 && params->draft != SPECRT_DRAFT_SAMPLED))
         return SPECRT_STATUS_OK;
     return specrt_error_set(
@@ -9096,19 +9163,19 @@ static specrt__cuda_batch specrt__session_beam_rows(const specrt_cuda_session *s
     return specrt__head_beam_rows(s->batch.beams, s->batch.n, level == 0 ? 1 : s->tree.topk);
 }
 
-/* Ranks the logits of a beam; the trees go on by that.
- *   last, block : as specrt__tree_rank() */
+/* Ranks the logits of a beam; the trees go on by that, at the last level up to their drafts. */
 static specrt_status specrt__session_rank(specrt_cuda_session *s,
                                           const specrt__cuda_segment *segments,
                                           const specrt__cuda_batch *beam, const float *logits,
-                                          bool last, int32_t block, void *stream) {
+                                          bool last, const specrt__tree_position &position,
+                                          void *stream) {
     specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, beam, logits, s->tree.topk,
                                             s->ids, s->logprobs, s->scratch, &r, &grid));
     r.row_step = s->tree.topk;
-    return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams,
-                             last ? s->batch.drafts : NULL, block, stream);
+    return specrt__tree_rank(&r, grid, position, s->batch.trees, s->batch.beams,
+                             last ? s->batch.drafts : NULL, stream);
 }
 
 static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
@@ -9124,7 +9191,7 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
                                            s->logits, stream));
     if (s->distributions.n_steps == 0)
         return specrt__session_rank(s, segments, &beam, s->logits, level + 1 == s->tree.num_steps,
-                                    0, stream);
+                                    {-1, -INFINITY, NULL, 0, 0}, stream);
     SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
                                      s->batch.samplings, &s->distributions, s->ids, s->logprobs,
                                      stream));
@@ -9165,6 +9232,41 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
     return SPECRT_STATUS_OK;
 }
 
+/* Confidences of n positions by their states alone, and without the bias, which `least` has. */
+static specrt_status specrt__session_trust(specrt_cuda_session *s, const void *hidden, int32_t n,
+                                           void *stream) {
+    const specrt__cuda_batch positions = {s->batch.n, n, NULL, 0};
+    if (!s->confidence) return SPECRT_STATUS_OK;
+    specrt__head_product p =
+        specrt__head_of_rows(s->confidence, SPECRT_DTYPE_F32, 1, (int32_t)s->layout.n_cols);
+    specrt__head_take_states(&p, &positions, hidden, s->hidden);
+    p.logits = s->confidences;
+    return specrt__head_run_f32(p, s->batch.n, stream);
+}
+
+/* Those of position i of n, to which the rows of w1 that a Markov head reads have been added. */
+static specrt_status specrt__session_trust_each(specrt_cuda_session *s, int32_t i, int32_t n,
+                                                const specrt__cuda_batch *beam, void *stream) {
+    const specrt__cuda_head *from = &s->policy->from;
+    if (!s->confidence) return SPECRT_STATUS_OK;
+    specrt__head_product p = specrt__head_of_rows(s->confidence + s->layout.n_cols,
+                                                  SPECRT_DTYPE_F32, 1, (int32_t)from->n_cols);
+    specrt__head_take_states(&p, beam, s->markov.from, from->dtype);
+    p.step = beam->max_n == 1 ? s->tree.topk : 1;
+    p.before = s->confidences + i;
+    p.before_step = n;
+    p.logits = s->markov.confidences;
+    return specrt__head_run_f32(p, s->batch.n, stream);
+}
+
+/* Position i of a block of n. */
+static specrt__tree_position specrt__session_position(const specrt_cuda_session *s, int32_t i,
+                                                      int32_t n) {
+    if (!s->confidence) return {i, s->least, NULL, 0, 0};
+    if (!s->markov.confidences) return {i, s->least, s->confidences + i, n, 0};
+    return {i, s->least, s->markov.confidences, i == 0 ? 1 : s->tree.topk, 1};
+}
+
 /* Positions one after another, since what a token adds to the next one is known once it is chosen. */
 static specrt_status specrt__session_draft_each(specrt_cuda_session *s, int32_t n, void *stream) {
     for (int32_t i = 0; i < n; i++) {
@@ -9172,8 +9274,9 @@ static specrt_status specrt__session_draft_each(specrt_cuda_session *s, int32_t 
         SPECRT__TRY(specrt__session_add_markov(s, 0, &beam, s->logits + (int64_t)i * s->n_columns,
                                                (int64_t)n * s->n_columns, 0, s->markov.logits,
                                                stream));
-        SPECRT__TRY(specrt__session_rank(s, s->segments[0], &beam, s->markov.logits, i + 1 == n, 1,
-                                         stream));
+        SPECRT__TRY(specrt__session_trust_each(s, i, n, &beam, stream));
+        SPECRT__TRY(specrt__session_rank(s, s->segments[0], &beam, s->markov.logits, i + 1 == n,
+                                         specrt__session_position(s, i, n), stream));
     }
     return SPECRT_STATUS_OK;
 }
@@ -9187,12 +9290,14 @@ static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const v
     dim3 grid;
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     SPECRT__TRY(specrt__session_multiply(s, segments, &positions, hidden, 1, stream));
+    SPECRT__TRY(specrt__session_trust(s, hidden, n, stream));
     if (s->markov.logits) return specrt__session_draft_each(s, n, stream);
     SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &positions, s->logits,
                                             s->tree.topk, s->ids, s->logprobs, s->scratch, &r,
                                             &grid));
     return SPECRT__LAUNCH(specrt__tree_block_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0,
-                          stream, r, s->batch.trees, s->batch.beams, s->batch.drafts);
+                          stream, r, specrt__session_position(s, 0, n), s->batch.trees,
+                          s->batch.beams, s->batch.drafts);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_draft_block(specrt_cuda_session *s,

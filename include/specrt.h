@@ -2507,6 +2507,12 @@ typedef struct specrt_cuda_session_params {
     /* Most positions of draft_block(), at most tree.num_steps; 0: none. Not with sampled drafts, nor with a
      * policy that routes (by_level) */
     int32_t n_block;
+    /* draft_block() ends a draft before the first position of less confidence, 0 to 1; 0: never. Confidence
+     * is that of specrt_block: in a tree a path's own; with `confidence` NULL the best path's probability */
+    float p_min;
+    float confidence_bias; /* as specrt_block.confidence_bias */
+    /* DEVICE f32 [n_cols + rank of the Markov head], borrowed for the session's life; NULL: none */
+    const float *confidence;
 } specrt_cuda_session_params;
 
 typedef struct specrt_cuda_session specrt_cuda_session; /* a batch of sequences */
@@ -2616,7 +2622,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *se
 
 /* specrt_cuda_session_draft_block() : Drafts from a block drafter's states, in place of expand() and
  * finish(). The next call is verify(). It starts a product and a ranking; with a Markov head, a product and
- * three kernels for each position. CPU twin: specrt_session_draft_block(), without confidence and selector.
+ * three kernels for each position. params.confidence takes a product more, and with a Markov head one more
+ * for each position. CPU twin: specrt_session_draft_block(), without a selector.
  *   draft_hidden : DEVICE [n_batch, n, n_cols] of params.hidden, aligned as for expand(); position 0 proposes
  *       what follows the root. Those of sequences that have not started are read, too
  *   n : positions, 1 to params.n_block

@@ -21,7 +21,7 @@ class CCudaPolicyDesc(C.Structure):
 class CCudaSessionParams(C.Structure):
     _fields_ = [("tree", CTreeParams), ("sampling", CSampling), ("n_batch", C.c_int32), ("n_logits", C.c_int32),
                 ("hidden", C.c_int), ("draft", C.c_int), ("draft_temperature", C.c_float), ("stock", C.c_int32),
-                ("n_block", C.c_int32)]
+                ("n_block", C.c_int32), ("p_min", C.c_float), ("confidence_bias", C.c_float), ("confidence", C.c_void_p)]
 
 
 class CCudaView(C.Structure):

@@ -293,7 +293,8 @@ typedef struct specrt__cluster_dense {
 static specrt_status specrt__cluster_multiply_batch(specrt__cluster_dense layer,
                                                     const specrt__cuda_batch *batch, const float *x,
                                                     float *out, void *stream) {
-    specrt__head_product p = specrt__head_of_rows(layer.weights, layer.n_out, layer.n_in);
+    specrt__head_product p =
+        specrt__head_of_rows(layer.weights, SPECRT_DTYPE_F16, layer.n_out, layer.n_in);
     specrt__head_take_states(&p, batch, x, SPECRT_DTYPE_F32);
     p.own.bias = layer.bias;
     p.logits = out;

@@ -465,19 +465,19 @@ static specrt__cuda_batch specrt__session_beam_rows(const specrt_cuda_session *s
     return specrt__head_beam_rows(s->batch.beams, s->batch.n, level == 0 ? 1 : s->tree.topk);
 }
 
-/* Ranks the logits of a beam; the trees go on by that.
- *   last, block : as specrt__tree_rank() */
+/* Ranks the logits of a beam; the trees go on by that, at the last level up to their drafts. */
 static specrt_status specrt__session_rank(specrt_cuda_session *s,
                                           const specrt__cuda_segment *segments,
                                           const specrt__cuda_batch *beam, const float *logits,
-                                          bool last, int32_t block, void *stream) {
+                                          bool last, const specrt__tree_position &position,
+                                          void *stream) {
     specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, beam, logits, s->tree.topk,
                                             s->ids, s->logprobs, s->scratch, &r, &grid));
     r.row_step = s->tree.topk;
-    return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams,
-                             last ? s->batch.drafts : NULL, block, stream);
+    return specrt__tree_rank(&r, grid, position, s->batch.trees, s->batch.beams,
+                             last ? s->batch.drafts : NULL, stream);
 }
 
 static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
@@ -493,7 +493,7 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
                                            s->logits, stream));
     if (s->distributions.n_steps == 0)
         return specrt__session_rank(s, segments, &beam, s->logits, level + 1 == s->tree.num_steps,
-                                    0, stream);
+                                    {-1, -INFINITY, NULL, 0, 0}, stream);
     SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
                                      s->batch.samplings, &s->distributions, s->ids, s->logprobs,
                                      stream));
@@ -534,6 +534,41 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
     return SPECRT_STATUS_OK;
 }
 
+/* Confidences of n positions by their states alone, and without the bias, which `least` has. */
+static specrt_status specrt__session_trust(specrt_cuda_session *s, const void *hidden, int32_t n,
+                                           void *stream) {
+    const specrt__cuda_batch positions = {s->batch.n, n, NULL, 0};
+    if (!s->confidence) return SPECRT_STATUS_OK;
+    specrt__head_product p =
+        specrt__head_of_rows(s->confidence, SPECRT_DTYPE_F32, 1, (int32_t)s->layout.n_cols);
+    specrt__head_take_states(&p, &positions, hidden, s->hidden);
+    p.logits = s->confidences;
+    return specrt__head_run_f32(p, s->batch.n, stream);
+}
+
+/* Those of position i of n, to which the rows of w1 that a Markov head reads have been added. */
+static specrt_status specrt__session_trust_each(specrt_cuda_session *s, int32_t i, int32_t n,
+                                                const specrt__cuda_batch *beam, void *stream) {
+    const specrt__cuda_head *from = &s->policy->from;
+    if (!s->confidence) return SPECRT_STATUS_OK;
+    specrt__head_product p = specrt__head_of_rows(s->confidence + s->layout.n_cols,
+                                                  SPECRT_DTYPE_F32, 1, (int32_t)from->n_cols);
+    specrt__head_take_states(&p, beam, s->markov.from, from->dtype);
+    p.step = beam->max_n == 1 ? s->tree.topk : 1;
+    p.before = s->confidences + i;
+    p.before_step = n;
+    p.logits = s->markov.confidences;
+    return specrt__head_run_f32(p, s->batch.n, stream);
+}
+
+/* Position i of a block of n. */
+static specrt__tree_position specrt__session_position(const specrt_cuda_session *s, int32_t i,
+                                                      int32_t n) {
+    if (!s->confidence) return {i, s->least, NULL, 0, 0};
+    if (!s->markov.confidences) return {i, s->least, s->confidences + i, n, 0};
+    return {i, s->least, s->markov.confidences, i == 0 ? 1 : s->tree.topk, 1};
+}
+
 /* Positions one after another, since what a token adds to the next one is known once it is chosen. */
 static specrt_status specrt__session_draft_each(specrt_cuda_session *s, int32_t n, void *stream) {
     for (int32_t i = 0; i < n; i++) {
@@ -541,8 +576,9 @@ static specrt_status specrt__session_draft_each(specrt_cuda_session *s, int32_t 
         SPECRT__TRY(specrt__session_add_markov(s, 0, &beam, s->logits + (int64_t)i * s->n_columns,
                                                (int64_t)n * s->n_columns, 0, s->markov.logits,
                                                stream));
-        SPECRT__TRY(specrt__session_rank(s, s->segments[0], &beam, s->markov.logits, i + 1 == n, 1,
-                                         stream));
+        SPECRT__TRY(specrt__session_trust_each(s, i, n, &beam, stream));
+        SPECRT__TRY(specrt__session_rank(s, s->segments[0], &beam, s->markov.logits, i + 1 == n,
+                                         specrt__session_position(s, i, n), stream));
     }
     return SPECRT_STATUS_OK;
 }
@@ -556,12 +592,14 @@ static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const v
     dim3 grid;
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     SPECRT__TRY(specrt__session_multiply(s, segments, &positions, hidden, 1, stream));
+    SPECRT__TRY(specrt__session_trust(s, hidden, n, stream));
     if (s->markov.logits) return specrt__session_draft_each(s, n, stream);
     SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &positions, s->logits,
                                             s->tree.topk, s->ids, s->logprobs, s->scratch, &r,
                                             &grid));
     return SPECRT__LAUNCH(specrt__tree_block_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0,
-                          stream, r, s->batch.trees, s->batch.beams, s->batch.drafts);
+                          stream, r, specrt__session_position(s, 0, n), s->batch.trees,
+                          s->batch.beams, s->batch.drafts);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_draft_block(specrt_cuda_session *s,

@@ -366,16 +366,16 @@ static void specrt__head_take_states(specrt__head_product *p, const specrt__cuda
 }
 
 /* A product with one segment of rows that all sequences have. */
-static specrt__head_product specrt__head_of_rows(const uint16_t *rows, int32_t n_rows,
-                                                 int32_t n_cols) {
+static specrt__head_product specrt__head_of_rows(const void *rows, specrt_dtype dtype,
+                                                 int32_t n_rows, int32_t n_cols) {
     specrt__head_product p;
     SPECRT__CLEAR(&p, 1);
     p.layout.n_segments = 1;
     p.layout.n_cols = n_cols;
-    p.layout.dtypes[0] = SPECRT_DTYPE_F16;
+    p.layout.dtypes[0] = dtype;
     p.layout.max_rows[0] = p.own.max_rows = p.n_columns = n_rows;
     p.own.rows = rows;
-    p.own.row_stride = (size_t)n_cols * sizeof *rows;
+    p.own.row_stride = specrt_row_bytes(dtype, n_cols);
     return p;
 }
 

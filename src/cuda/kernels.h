@@ -289,7 +289,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_state_observe(int32_t n_batch,
 typedef struct specrt__cuda_tree {
     specrt_tree_params params;
     int32_t root, level, n_candidates, n_beam;
-    int32_t block; /* 1: one product was for all levels */
+    int32_t block; /* 1: one product was for all positions of a block */
     /* in the sequence, of the token after the root; before the first, of the root */
     int64_t position;
     uint64_t cycle;                     /* trees begun */

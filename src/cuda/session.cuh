@@ -92,6 +92,24 @@ static bool specrt__session_stocks(const specrt_cuda_session *s,
     return params->stock || (s->batch.n > 1 && n_copies >= s->policy->head.n_rows);
 }
 
+/* What a path of a block needs to go on. */
+static specrt_status specrt__session_check_confidence(specrt_cuda_session *s,
+                                                      const specrt_cuda_session_params *params,
+                                                      specrt_error *err) {
+    double p = (double)params->p_min;
+    s->least = -INFINITY;
+    if (!(p >= 0 && p <= (s->n_block > 0 ? 1 : 0)))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "cuda: p_min: expected 0%s, found %g",
+                                s->n_block > 0 ? " to 1" : " without n_block", p);
+    if (p == 0) return SPECRT_STATUS_OK;
+    s->least = logf(params->p_min);
+    s->confidence = params->confidence;
+    if (!s->confidence) return SPECRT_STATUS_OK;
+    /* sigmoid(x) rounds to 1 where exp(-x) is at most half of what 1 is rounded to. */
+    s->least = (float)(-log(1 / p - 1 + DBL_EPSILON / 2) - (double)params->confidence_bias);
+    return SPECRT_STATUS_OK;
+}
+
 /* Blocks draft by one product: nothing may route a level by what the one before it drafted. */
 static specrt_status specrt__session_check_block(specrt_cuda_session *s,
                                                  const specrt_cuda_session_params *params,
@@ -102,6 +120,7 @@ static specrt_status specrt__session_check_block(specrt_cuda_session *s,
                                 "cuda: n_block: expected 0 to the %d levels of the tree "
                                 "(num_steps), found %d",
                                 (int)s->tree.num_steps, (int)s->n_block);
+    SPECRT__TRY(specrt__session_check_confidence(s, params, err));
     if (s->n_block == 0 || (s->policy->n_routed == 0 && params->draft != SPECRT_DRAFT_SAMPLED))
         return SPECRT_STATUS_OK;
     return specrt_error_set(

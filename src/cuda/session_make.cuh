@@ -38,7 +38,8 @@ typedef struct specrt__session_markov {
     specrt__cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
     specrt__cuda_packing *packings; /* [n_batch] from a beam's tokens to `from` */
     uint8_t *from;                  /* [n_batch, topk, rank] of w1's type */
-    float *logits; /* [n_batch, topk, n_columns] of a block's position; NULL: no blocks */
+    float *logits;      /* [n_batch, topk, n_columns] of a block's position; NULL: no blocks */
+    float *confidences; /* [n_batch, topk] likewise; NULL: none are asked for */
 } specrt__session_markov;
 
 struct specrt_cuda_session {
@@ -48,6 +49,9 @@ struct specrt_cuda_session {
     int32_t n_logits, n_vocab; /* columns of the target's logits; tokens are below n_vocab */
     int32_t k_best;            /* of the target's best at a node; 0: none */
     int32_t n_block;           /* positions of a block; 0: none */
+    float least;               /* what specrt__tree_position has of a block */
+    const float *confidence;   /* the application's; NULL: none, or nothing asks */
+    float *confidences;        /* DEVICE [n_batch, n_block] without a Markov head's part */
     int32_t capacity;          /* packed rows of a sequence */
     specrt__order order;
     specrt_dtype hidden;
@@ -551,6 +555,7 @@ static specrt_status specrt__session_make_from(specrt_cuda_session *s, specrt_er
     SPECRT__TRY(specrt__device_clear(&s->memory, n * bytes, &m->from, err));
     SPECRT__TRY(specrt__device_clear(&s->memory, s->n_block > 0 ? n * k * (size_t)s->n_columns : 0,
                                      &m->logits, err));
+    if (s->confidence) SPECRT__TRY(specrt__device_clear(&s->memory, n * k, &m->confidences, err));
     specrt__cuda_packing *host = specrt__device_host<specrt__cuda_packing>(env, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     SPECRT__CLEAR(host, n);
@@ -584,6 +589,8 @@ static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt
     s->ring.k_best = s->k_best;
     SPECRT__TRY(specrt__device_clear(m, 1, &s->count, err));
     SPECRT__TRY(specrt__session_make_from(s, err));
+    if (s->confidence)
+        SPECRT__TRY(specrt__device_clear(m, n * (size_t)s->n_block, &s->confidences, err));
     return specrt__session_clear(s, 1, specrt__session_ranking_bytes(s), &s->scratch, err);
 }
 

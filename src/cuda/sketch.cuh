@@ -61,7 +61,7 @@ SPECRT__KERNEL size_t specrt__cuda_sketch_bytes(const specrt__cuda_sketch *sketc
 static specrt_status specrt__sketch_project(const specrt__cuda_sketch *s,
                                             const specrt__cuda_batch *batch, const void *hidden,
                                             specrt_dtype dtype, float *z, void *stream) {
-    specrt__head_product p = specrt__head_of_rows(s->basis, s->rank, s->n_cols);
+    specrt__head_product p = specrt__head_of_rows(s->basis, SPECRT_DTYPE_F16, s->rank, s->n_cols);
     specrt__head_take_states(&p, batch, hidden, dtype);
     p.logits = z;
     return specrt__head_run<SPECRT_DTYPE_F16>(p, batch->n_batch, stream);

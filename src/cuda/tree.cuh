@@ -66,11 +66,46 @@ static __global__ void specrt__tree_begin_kernel(specrt__cuda_tree *trees,
     specrt__tree_root(&trees[blockIdx.x], &verdicts[blockIdx.x], &beams[blockIdx.x]);
 }
 
-/* Candidates [n_candidates, + n_beam * topk) of a sequence and the next pass.
+/* What a level is of. */
+typedef struct specrt__tree_position {
+    int32_t at;  /* position of a block; -1: the level is a pass's */
+    float least; /* confidence below which a path ends; -INFINITY: none does */
+    /* Of row i of the beam of sequence b at b * step + i * each; NULL: confidence is the best path's
+     * log-probability, of all rows */
+    const float *confidences;
+    int32_t step, each;
+} specrt__tree_position;
+
+/* The same of one sequence, whose confidences come first. */
+static __device__ specrt__tree_position specrt__tree_position_of(specrt__tree_position p,
+                                                                 int64_t b) {
+    if (p.confidences) p.confidences += b * p.step;
+    return p;
+}
+
+static __device__ bool specrt__tree_trusts(const specrt__tree_position &p, int32_t row) {
+    return !p.confidences || p.confidences[row * p.each] >= p.least;
+}
+
+/* Whether the draft of a block has come to a position and any path goes on. All threads call. Twin:
+ * specrt__block_trusts */
+static __device__ bool specrt__tree_continues(const specrt__tree_position &p,
+                                              specrt__cuda_tree *t) {
+    bool any = false;
+    if (specrt__block_thread() == 0) t->block = 1;
+    for (int32_t i = specrt__block_thread(); i < t->n_beam; i += specrt__block_threads()) {
+        float path = p.at > 0 ? t->logprobs[t->beam[0]] : 0;
+        any |= p.confidences ? specrt__tree_trusts(p, i) : path >= p.least;
+    }
+    return __syncthreads_count(any && t->level == p.at) > 0;
+}
+
+/* Candidates [n_candidates, + n_beam * topk) of a sequence and the next pass, unless a block has ended.
  *   ids, logprobs [topk, topk]; row_step 0: [topk], of every row of the beam.  Twin: specrt_tree_expand */
-static __device__ void specrt__tree_grow(specrt__cuda_tree *t, const int32_t *ids,
-                                         const float *logprobs, int32_t row_step, int32_t topk,
-                                         specrt_cuda_beam *beam) {
+static __device__ void specrt__tree_grow(const specrt__tree_position &p, specrt__cuda_tree *t,
+                                         const int32_t *ids, const float *logprobs,
+                                         int32_t row_step, int32_t topk, specrt_cuda_beam *beam) {
+    if (p.at >= 0 && !specrt__tree_continues(p, t)) return;
     int32_t level = t->level, first = t->n_candidates, n = t->n_beam * topk;
     int32_t thread = specrt__block_thread();
     if (n == 0 || topk != t->params.topk || level >= t->params.num_steps) {
@@ -83,7 +118,8 @@ static __device__ void specrt__tree_grow(specrt__cuda_tree *t, const int32_t *id
         t->tokens[first + i] = ids[at];
         t->parents[first + i] = parent;
         t->logprobs[first + i] =
-            specrt__tree_add(parent < 0 ? 0 : t->logprobs[parent], logprobs[at]);
+            specrt__tree_add(parent < 0 ? 0 : t->logprobs[parent],
+                             specrt__tree_trusts(p, i / topk) ? logprobs[at] : -INFINITY);
     }
     __syncthreads();
     if (thread == 0) {
@@ -108,7 +144,8 @@ static __global__ void specrt__tree_expand_kernel(specrt__cuda_tree *trees, cons
                                                   const float *logprobs, int32_t topk,
                                                   specrt_cuda_beam *beams) {
     int64_t b = blockIdx.x, at = b * topk * topk;
-    specrt__tree_grow(&trees[b], ids + at, logprobs + at, topk, topk, &beams[b]);
+    const specrt__tree_position pass = {-1, -INFINITY, NULL, 0, 0};
+    specrt__tree_grow(pass, &trees[b], ids + at, logprobs + at, topk, topk, &beams[b]);
 }
 
 /* The node of a candidate among chosen [n], which ascends; 0 for the root's -1. */
@@ -158,30 +195,33 @@ static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees
 }
 
 /* As specrt__shortlist_rank_kernel, of topk rows; the last block of a sequence goes on with its tree.
- *   drafts : after the last level the nodes are chosen, too; NULL: more levels come
- *   block  : 1: one product was for all levels */
+ *   drafts : after the last level the nodes are chosen, too; NULL: more levels come */
 static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
-    specrt__tree_rank_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
-                             specrt_cuda_beam *beams, specrt_cuda_draft *drafts, int32_t block) {
+    specrt__tree_rank_kernel(specrt__shortlist_ranks r, specrt__tree_position position,
+                             specrt__cuda_tree *trees, specrt_cuda_beam *beams,
+                             specrt_cuda_draft *drafts) {
     int64_t b = blockIdx.z, at = b * r.k * r.k;
     if (!specrt__shortlist_rank(r)) return;
-    if (block && specrt__block_thread() == 0) trees[b].block = 1;
-    specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, r.k, &beams[b]);
+    specrt__tree_grow(specrt__tree_position_of(position, b), &trees[b], r.ids + at, r.logprobs + at,
+                      r.k, r.k, &beams[b]);
     if (!drafts) return;
     __syncthreads(); /* the tree has its beam */
     specrt__tree_choose(&trees[b], &drafts[b]);
 }
 
 /* As specrt__shortlist_rank_kernel, of a block's positions; the last block of a sequence makes its draft: a
- * position's best tokens follow every path.  Twin: specrt_session_draft_block */
+ * position's best tokens and confidence are those of every path.
+ *   first : position 0.  Twin: specrt_session_draft_block */
 static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
-    specrt__tree_block_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
-                              specrt_cuda_beam *beams, specrt_cuda_draft *drafts) {
+    specrt__tree_block_kernel(specrt__shortlist_ranks r, specrt__tree_position first,
+                              specrt__cuda_tree *trees, specrt_cuda_beam *beams,
+                              specrt_cuda_draft *drafts) {
     int64_t b = blockIdx.z, at = b * r.row_step * r.k;
     if (!specrt__shortlist_rank(r)) return;
-    if (specrt__block_thread() == 0) trees[b].block = 1;
-    for (int32_t i = 0; i < r.max_n; i++, at += r.k) {
-        specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, 0, r.k, &beams[b]);
+    specrt__tree_position p = specrt__tree_position_of(first, b);
+    for (; p.at < r.max_n; p.at++, at += r.k) {
+        specrt__tree_grow(p, &trees[b], r.ids + at, r.logprobs + at, 0, r.k, &beams[b]);
+        if (p.confidences) p.confidences++;
         __syncthreads();
     }
     specrt__tree_choose(&trees[b], &drafts[b]);
@@ -239,13 +279,13 @@ SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t t
 
 /* specrt__cuda_topk() of topk rows for each beam, then specrt__cuda_tree_expand(), in one launch.
  *   r, grid : the ranking, as specrt__shortlist_shortlist() prepares it
- *   drafts  : as specrt__cuda_tree_finish() writes them; NULL: not after this level
- *   block   : 1: one product was for all levels */
+ *   drafts  : as specrt__cuda_tree_finish() writes them; NULL: not after this level */
 static specrt_status specrt__tree_rank(const specrt__shortlist_ranks *r, dim3 grid,
+                                       const specrt__tree_position &position,
                                        specrt__cuda_tree *trees, specrt_cuda_beam *beams,
-                                       specrt_cuda_draft *drafts, int32_t block, void *stream) {
+                                       specrt_cuda_draft *drafts, void *stream) {
     return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0, stream,
-                          *r, trees, beams, drafts, block);
+                          *r, position, trees, beams, drafts);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_tree_finish(int32_t n_batch,

@@ -306,9 +306,8 @@ typedef struct twin {
     int32_t root;
     specrt_draft draft;
     specrt_verdict verdict;
-    specrt_task *left;      /* of what nobody worked off; NULL: none */
-    const float *positions; /* f32 [n_block, D] states of a block; NULL: passes draft */
-    int32_t n_block;
+    specrt_task *left;  /* of what nobody worked off; NULL: none */
+    specrt_block block; /* n 0: passes draft */
     float logits[NODES * V];
 } twin;
 
@@ -335,13 +334,12 @@ static inline void twin_start(twin *t, int32_t sequence, int32_t n_prompt) {
 static inline void twin_cycle(twin *t) {
     specrt_beam beam = {.n = 1, .tokens = &t->root};
     float hidden[TOPK * D];
-    const specrt_block block = {.n = t->n_block, .hidden = t->positions};
-    if (t->positions) REQUIRE(!specrt_session_draft_block(t->session, &block, &t->draft));
-    while (beam.n > 0 && !t->positions) {
+    if (t->block.n) REQUIRE(!specrt_session_draft_block(t->session, &t->block, &t->draft));
+    while (beam.n > 0 && !t->block.n) {
         states_after(draft_table, beam.tokens, beam.n, hidden);
         REQUIRE(!specrt_session_expand(t->session, hidden, hidden, beam.n, &beam)); /* fed: any */
     }
-    if (!t->positions) REQUIRE(!specrt_session_finish(t->session, &t->draft));
+    if (!t->block.n) REQUIRE(!specrt_session_finish(t->session, &t->draft));
     target_logits(t->draft.tokens, t->draft.n, t->logits);
     REQUIRE(!specrt_session_verify(t->session, &t->draft, t->logits, &t->verdict));
 }
@@ -443,6 +441,8 @@ typedef struct setting {
     bool chooses;     /* whether they do is the session's choice */
     bool neglects;    /* nobody works off what retrieval is told */
     int32_t n_block;  /* positions of a block; 0: passes draft */
+    float p_min, confidence_bias;
+    int32_t n_confidence; /* weights of a confidence head; 0: none */
     /* A product that is lent for more than gemm_above states; NULL: none */
     specrt_cuda_gemm gemm;
     int32_t gemm_above;
@@ -555,6 +555,14 @@ static inline const float *block_states(void) {
     return states;
 }
 
+/* Weights of a confidence head: of a state, then of a row of w1. */
+static inline const float *confidence_weights(void) {
+    static float weights[2 * D];
+    uint64_t state = gpu_seed(12);
+    for (int i = 0; i < 2 * D; i++) weights[i] = draw_sixteenths(&state, 0.5f);
+    return weights;
+}
+
 /* A policy on both sides; close_policy() closes it. */
 typedef struct shared_policy {
     specrt_policy *policy;
@@ -598,10 +606,16 @@ static inline void open_device(device *d, const shared_policy *p, const setting 
                                          .draft = how->draft,
                                          .draft_temperature = how->draft_temperature,
                                          .n_block = how->n_block,
+                                         .p_min = how->p_min,
+                                         .confidence_bias = how->confidence_bias,
                                          .stock = how->chooses  ? 0
                                                   : how->shared ? 1
                                                                 : 2};
+    if (how->n_confidence)
+        wanted.confidence = (const float *)gpu_copy(
+            confidence_weights(), (size_t)how->n_confidence * sizeof *wanted.confidence);
     device_open(d, p->device, &wanted);
+    if (how->n_confidence) device_own(d, (void *)(uintptr_t)wanted.confidence);
     d->ahead = how->ahead;
     d->n_block = how->n_block;
     REQUIRE(!specrt_cuda_session_set_gemm(d->session, how->gemm, d, how->gemm_above));
@@ -620,8 +634,11 @@ static inline void open_twin(twin *t, const shared_policy *p, const setting *how
                                     .submit_user = how->neglects ? &t->left : NULL};
     specrt_error err = {0};
     params.sampling.session += (uint64_t)i;
-    t->n_block = how->n_block;
-    t->positions = t->n_block ? block_states() + i * t->n_block * D : NULL;
+    t->block = (specrt_block){.n = how->n_block,
+                              .hidden = block_states() + i * how->n_block * D,
+                              .p_min = how->p_min,
+                              .confidence = how->n_confidence ? confidence_weights() : NULL,
+                              .confidence_bias = how->confidence_bias};
     REQUIRE(!specrt_session_create(p->policy, &params, NULL, &t->session, &err));
 }
 

@@ -23,6 +23,19 @@ static void test_twins(void) {
         }
 }
 
+/* Blocks that end before a position of little confidence, or behind a path of little probability: some at
+ * the first, none at all, and trees as well as chains. */
+static void test_confidence(void) {
+    static const float least[] = {0.01f, 0.5f, 0.8f, 1};
+    for (int32_t i = 0; i < 16 && test_failures == 0; i++) {
+        setting how = setting_of(i % 8 < 4 ? "static:40" : "window:30@min=8", i % 2 ? 1 : 3, 6);
+        how.p_min = least[i % 4];
+        how.n_confidence = i < 8 ? D : 0;
+        how.confidence_bias = i % 3 ? 0.75f : 0;
+        run(&how);
+    }
+}
+
 /* Call n draft_block()s of a session whose blocks have 4 positions. */
 static void check_refused(device *d, int32_t n, specrt_status status, const char *said) {
     CHECK_INT(specrt_cuda_session_draft_block(d->session, d->hidden, n, d->stream), status);
@@ -45,21 +58,28 @@ static void test_refusals(void) {
     close_policy(&shared);
 }
 
-/* The product, then the ranking with all levels of the tree. */
-static void test_launches(void) {
+/* The product, then the ranking with all levels of the tree; before it confidences. */
+static void check_launches(int32_t n_confidence, int n_launches) {
     setting how = setting_of("full", 3, 6);
     shared_policy shared;
     device d;
-    if (!harness_launches) SKIP("on a GPU");
+    how.p_min = 0.5f;
+    how.n_confidence = n_confidence;
     open_policy(&shared, how.policy, false);
     open_device(&d, &shared, &how);
     device_start(&d, 0, N_PROMPT);
     int before = harness_launches[0];
     REQUIRE(!specrt_cuda_session_draft_block(d.session, d.hidden, 6, d.stream));
-    CHECK_INT(harness_launches[0] - before, 2);
+    CHECK_INT(harness_launches[0] - before, n_launches);
     gpu_check(cudaStreamSynchronize(d.stream), "draft_block");
     device_close(&d);
     close_policy(&shared);
+}
+
+static void test_launches(void) {
+    if (!harness_launches) SKIP("on a GPU");
+    check_launches(0, 2);
+    check_launches(D, 3);
 }
 
 /* What sessions with blocks are not made for. */
@@ -69,23 +89,28 @@ static void test_unsupported(void) {
         int32_t n_block;
         specrt_draft_kind draft;
         const char *said;
+        float p_min;
     } cases[] = {
-        {"static:40", 7, SPECRT_DRAFT_TOP_K, "n_block: expected 0 to the 6 levels"},
-        {"static:40", -1, SPECRT_DRAFT_TOP_K, "found -1"},
-        {"static:20+successor:6", 2, SPECRT_DRAFT_TOP_K, "with a source that routes, found 2"},
-        {"static:40", 2, SPECRT_DRAFT_SAMPLED, "with sampled drafts, found 2"}};
+        {"static:40", 7, SPECRT_DRAFT_TOP_K, "n_block: expected 0 to the 6 levels", 0},
+        {"static:40", -1, SPECRT_DRAFT_TOP_K, "found -1", 0},
+        {"static:40", 2, SPECRT_DRAFT_TOP_K, "p_min: expected 0 to 1, found 1.5", 1.5f},
+        {"static:40", 2, SPECRT_DRAFT_TOP_K, "p_min: expected 0 to 1, found", NAN},
+        {"static:40", 0, SPECRT_DRAFT_TOP_K, "p_min: expected 0 without n_block", 0.5f},
+        {"static:20+successor:6", 2, SPECRT_DRAFT_TOP_K, "with a source that routes, found 2", 0},
+        {"static:40", 2, SPECRT_DRAFT_SAMPLED, "with sampled drafts, found 2", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         specrt_cuda_session_params params = {.tree = {6, 1, 7},
                                              .n_logits = V,
                                              .n_block = cases[i].n_block,
                                              .draft = cases[i].draft,
+                                             .p_min = cases[i].p_min,
                                              .sampling = {.temperature = 1}};
         specrt_cuda_session *session = NULL;
         shared_policy shared;
         specrt_error err = {0};
         open_policy(&shared, cases[i].policy, false);
         CHECK_INT(specrt_cuda_session_create(shared.device, &params, &session, &err),
-                  i < 2 ? SPECRT_STATUS_BAD_ARG : SPECRT_STATUS_UNSUPPORTED);
+                  i < 5 ? SPECRT_STATUS_BAD_ARG : SPECRT_STATUS_UNSUPPORTED);
         CHECK(!session && strstr(err.msg, cases[i].said) != NULL);
         close_policy(&shared);
     }
@@ -93,6 +118,7 @@ static void test_unsupported(void) {
 
 static const test_case cases[] = {
     {"twins", "draft what sessions of the CPU draft of a block", test_twins},
+    {"confidence", "ends a draft, or a path of it", test_confidence},
     {"refusals", "of other positions, and behind a pass", test_refusals},
     {"launches", "are two, however many positions", test_launches},
     {"unsupported", "routes and sampled drafts", test_unsupported},

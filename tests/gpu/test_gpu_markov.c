@@ -76,6 +76,20 @@ static void test_blocks(void) {
     unbind(&b);
 }
 
+/* Each path has its own confidence, by its last token. */
+static void test_confidence(void) {
+    bound b;
+    bind_usual(&b, SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
+    for (int32_t i = 0; i < 8 && test_failures == 0; i++) {
+        setting how = setting_of(i % 4 < 2 ? "static:40" : "window:30@min=8", i % 2 ? 1 : 4, 6);
+        how.p_min = 0.5f;
+        how.n_confidence = i < 6 ? D + RANK : 0;
+        how.confidence_bias = i < 4 ? 0.5f : 2;
+        run(&how);
+    }
+    unbind(&b);
+}
+
 /* Every kind of segment has its rows of w2. */
 static void test_passes(void) {
     static const char *const policies[] = {
@@ -168,6 +182,7 @@ static void test_launches(void) {
 
 static const test_case cases[] = {
     {"blocks", "whose positions are chosen one after another", test_blocks},
+    {"confidence", "of paths", test_confidence},
     {"passes", "of all sources", test_passes},
     {"sampled", "chains", test_sampled},
     {"types", "of both matrices, kept or decoded", test_types},
