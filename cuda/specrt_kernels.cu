@@ -463,16 +463,19 @@ typedef struct specrt__cuda_distributions {
  * CPU twin: specrt_verifier_propose() over the columns that have a token, in their order: the same
  * distribution and draw, but for the last bits of sums, so a draw differs where it lies that close to a
  * boundary.
- *   logits      : DEVICE f32 [n_batch, n_columns] of the only row of a pass
+ *   logits      : DEVICE f32 of the only row of a pass: n_columns of sequence b from b * step on
  *   trees       : DEVICE [n_batch] whose cycle and level are the draw's key; no beam: passed over
  *   samplings   : DEVICE [n_batch]
  *   distributions        : host
  *   ids, logprobs : DEVICE i32, f32 [n_batch] for specrt__cuda_tree_expand(); -inf: nothing to draw
  * @return OK, BAD_ARG, DEVICE. */
-SPECRT__KERNEL specrt_status specrt__cuda_propose(
-    const specrt__cuda_layout *layout, const specrt__cuda_segment *segments, int32_t n_batch,
-    const float *logits, const specrt__cuda_tree *trees, const specrt_sampling *samplings,
-    const specrt__cuda_distributions *distributions, int32_t *ids, float *logprobs, void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_propose(const specrt__cuda_layout *layout,
+                                                  const specrt__cuda_segment *segments,
+                                                  int32_t n_batch, const float *logits,
+                                                  int64_t step, const specrt__cuda_tree *trees,
+                                                  const specrt_sampling *samplings,
+                                                  const specrt__cuda_distributions *distributions,
+                                                  int32_t *ids, float *logprobs, void *stream);
 
 /* specrt__cuda_verify_chain() : chain rejection sampling. Twin: specrt_verify_chain(), given drafts that
  * specrt__cuda_propose() drew; the same tokens but as there.
@@ -4695,6 +4698,10 @@ typedef struct specrt__tree_position {
     int32_t step, each;
 } specrt__tree_position;
 
+static inline specrt__tree_position specrt__tree_pass(void) {
+    return {-1, -INFINITY, NULL, 0, 0};
+}
+
 /* The same of one sequence, whose confidences come first. */
 static __device__ specrt__tree_position specrt__tree_position_of(specrt__tree_position p,
                                                                  int64_t b) {
@@ -4759,12 +4766,13 @@ static __device__ void specrt__tree_grow(const specrt__tree_position &p, specrt_
 
 /* Block b: that of sequence b.
  *   ids, logprobs [n_batch, topk, topk]; grid (n_batch), block SPECRT__TREE_THREADS or a warp */
-static __global__ void specrt__tree_expand_kernel(specrt__cuda_tree *trees, const int32_t *ids,
+static __global__ void specrt__tree_expand_kernel(specrt__tree_position position,
+                                                  specrt__cuda_tree *trees, const int32_t *ids,
                                                   const float *logprobs, int32_t topk,
                                                   specrt_cuda_beam *beams) {
     int64_t b = blockIdx.x, at = b * topk * topk;
-    const specrt__tree_position pass = {-1, -INFINITY, NULL, 0, 0};
-    specrt__tree_grow(pass, &trees[b], ids + at, logprobs + at, topk, topk, &beams[b]);
+    specrt__tree_grow(specrt__tree_position_of(position, b), &trees[b], ids + at, logprobs + at,
+                      topk, topk, &beams[b]);
 }
 
 /* The node of a candidate among chosen [n], which ascends; 0 for the root's -1. */
@@ -4884,16 +4892,24 @@ SPECRT__KERNEL specrt_status specrt__cuda_tree_begin(int32_t n_batch,
                           verdicts, beams);
 }
 
-SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t topk,
-                                                      const int32_t *ids, const float *logprobs,
-                                                      specrt__cuda_tree *trees,
-                                                      specrt_cuda_beam *beams, void *stream) {
+static specrt_status specrt__tree_expand(const specrt__tree_position &position, int32_t n_batch,
+                                         int32_t topk, const int32_t *ids, const float *logprobs,
+                                         specrt__cuda_tree *trees, specrt_cuda_beam *beams,
+                                         void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, trees));
     if (topk < 1 || topk > SPECRT_TREE_MAX_TOPK || !ids || !logprobs || !beams)
         return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__tree_expand_kernel, (unsigned)n_batch,
                           topk == 1 ? 32 : specrt__block_size(SPECRT__TREE_THREADS), 0, stream,
-                          trees, ids, logprobs, topk, beams);
+                          position, trees, ids, logprobs, topk, beams);
+}
+
+SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t topk,
+                                                      const int32_t *ids, const float *logprobs,
+                                                      specrt__cuda_tree *trees,
+                                                      specrt_cuda_beam *beams, void *stream) {
+    return specrt__tree_expand(specrt__tree_pass(), n_batch, topk, ids, logprobs, trees, beams,
+                               stream);
 }
 
 /* specrt__cuda_topk() of topk rows for each beam, then specrt__cuda_tree_expand(), in one launch.
@@ -5788,7 +5804,7 @@ static __device__ int32_t specrt__verify_find(const float *x, int32_t n, double 
 typedef struct specrt__verify_shortlist {
     const specrt__cuda_segment *segments; /* [n_batch, n_segments] */
     int32_t starts[SPECRT__CUDA_MAX_SEGMENTS], n_segments;
-    const float *logits; /* [n_batch, n_columns] */
+    const float *logits; /* of all sequences; in the kernel of its own */
     float temperature;
 } specrt__verify_shortlist;
 
@@ -5833,7 +5849,7 @@ static __device__ uint64_t specrt__verify_name(const specrt__verify_shortlist &f
  * is none. Twin: specrt_verifier_propose. */
 static __device__ double specrt__verify_soften(const specrt__verify_shortlist &from, int32_t n,
                                                int32_t *ids, float *probs) {
-    const float *logits = from.logits + (int64_t)blockIdx.x * n;
+    const float *logits = from.logits;
     float scale = specrt__verify_scale(from.temperature), row[SPECRT__VERIFY_SOME];
     int32_t thread = specrt__block_thread(), threads = specrt__block_threads();
     int32_t step = SPECRT__VERIFY_SOME * threads, tokens[SPECRT__VERIFY_SOME];
@@ -5868,10 +5884,11 @@ static __device__ double specrt__verify_soften(const specrt__verify_shortlist &f
 }
 
 /* Block b: the token that sequence b drafts at its level, drawn from the distribution that is noted.
+ *   step : from the logits of a sequence to those of the next
  *   ids i32, logprobs f32 [n_batch];  grid (n_batch), any block.  Twin: specrt_verifier_propose */
 static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
-    specrt__verify_propose_kernel(specrt__verify_shortlist from, const specrt__cuda_tree *trees,
-                                  const specrt_sampling *samplings,
+    specrt__verify_propose_kernel(specrt__verify_shortlist from, int64_t step,
+                                  const specrt__cuda_tree *trees, const specrt_sampling *samplings,
                                   specrt__cuda_distributions distributions, int32_t *ids,
                                   float *logprobs) {
     const specrt__cuda_tree *t = &trees[blockIdx.x];
@@ -5879,6 +5896,7 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
     int64_t at = (int64_t)blockIdx.x * distributions.n_steps + t->level;
     int32_t *tokens = distributions.ids + at * distributions.n_columns;
     float *probs = distributions.probs + at * distributions.n_columns;
+    from.logits += (int64_t)blockIdx.x * step;
     double sum = specrt__verify_soften(from, distributions.n_columns, tokens, probs);
     double u = specrt__verify_uniform(&samplings[blockIdx.x], SPECRT__VERIFY_DRAFT,
                                       (int64_t)t->cycle, t->level);
@@ -6150,10 +6168,13 @@ static bool specrt__verify_distributions_ok(const specrt__cuda_distributions *di
            distributions->sampled && distributions->weights;
 }
 
-SPECRT__KERNEL specrt_status specrt__cuda_propose(
-    const specrt__cuda_layout *layout, const specrt__cuda_segment *segments, int32_t n_batch,
-    const float *logits, const specrt__cuda_tree *trees, const specrt_sampling *samplings,
-    const specrt__cuda_distributions *distributions, int32_t *ids, float *logprobs, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_propose(const specrt__cuda_layout *layout,
+                                                  const specrt__cuda_segment *segments,
+                                                  int32_t n_batch, const float *logits,
+                                                  int64_t step, const specrt__cuda_tree *trees,
+                                                  const specrt_sampling *samplings,
+                                                  const specrt__cuda_distributions *distributions,
+                                                  int32_t *ids, float *logprobs, void *stream) {
     specrt__verify_shortlist from;
     SPECRT__CLEAR(&from, 1);
     SPECRT__TRY(specrt__window_check(n_batch, trees));
@@ -6168,7 +6189,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_propose(
     from.temperature = distributions->temperature;
     return SPECRT__LAUNCH(specrt__verify_propose_kernel, (unsigned)n_batch,
                           specrt__block_size(SPECRT__VERIFY_DISTRIBUTION_THREADS), 0, stream, from,
-                          trees, samplings, *distributions, ids, logprobs);
+                          step, trees, samplings, *distributions, ids, logprobs);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_verify_chain(
@@ -8512,14 +8533,12 @@ static specrt_status specrt__session_check_block(specrt_cuda_session *s,
                                 "(num_steps), found %d",
                                 (int)s->tree.num_steps, (int)s->n_block);
     SPECRT__TRY(specrt__session_check_confidence(s, params, err));
-    if (s->n_block == 0 || (s->policy->n_routed == 0 && params->draft != SPECRT_DRAFT_SAMPLED))
-        return SPECRT_STATUS_OK;
+    if (s->n_block == 0 || s->policy->n_routed == 0) return SPECRT_STATUS_OK;
     return specrt_error_set(
         err, SPECRT_STATUS_UNSUPPORTED,
-        "cuda: n_block: expected 0 for policy '%.160s' with %s, found %d; use a "
+        "cuda: n_block: expected 0 for policy '%.160s' with a source that routes, found %d; use a "
         "session on the CPU",
-        s->policy->policy->text,
-        s->policy->n_routed > 0 ? "a source that routes" : "sampled drafts", (int)s->n_block);
+        s->policy->policy->text, (int)s->n_block);
 }
 
 static specrt_status specrt__session_check_params(specrt_cuda_session *s,
@@ -9178,6 +9197,23 @@ static specrt_status specrt__session_rank(specrt_cuda_session *s,
                              last ? s->batch.drafts : NULL, stream);
 }
 
+/* What follows the logits of a level: the best, or a token that is drawn from them.
+ *   step : from the logits of a sequence to those of the next, which are drawn from
+ *   others : as specrt__session_rank() */
+static specrt_status specrt__session_grow(specrt_cuda_session *s,
+                                          const specrt__cuda_segment *segments,
+                                          const specrt__cuda_batch *beam, const float *logits,
+                                          int64_t step, bool last,
+                                          const specrt__tree_position &position, void *stream) {
+    if (s->distributions.n_steps == 0)
+        return specrt__session_rank(s, segments, beam, logits, last, position, stream);
+    SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, logits, step, s->batch.trees,
+                                     s->batch.samplings, &s->distributions, s->ids, s->logprobs,
+                                     stream));
+    return specrt__tree_expand(position, s->batch.n, s->tree.topk, s->ids, s->logprobs,
+                               s->batch.trees, s->batch.beams, stream);
+}
+
 static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
                                             const void *draft_hidden, const void *draft_input,
                                             void *stream) {
@@ -9186,17 +9222,11 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
     SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
     SPECRT__TRY(specrt__session_multiply(s, segments, &beam, draft_hidden,
                                          level == 0 ? s->tree.topk : 1, stream));
-    SPECRT__TRY(specrt__session_add_markov(s, level, &beam, s->logits,
-                                           (int64_t)beam.max_n * s->n_columns, s->n_columns,
+    int64_t step = (int64_t)beam.max_n * s->n_columns;
+    SPECRT__TRY(specrt__session_add_markov(s, level, &beam, s->logits, step, s->n_columns,
                                            s->logits, stream));
-    if (s->distributions.n_steps == 0)
-        return specrt__session_rank(s, segments, &beam, s->logits, level + 1 == s->tree.num_steps,
-                                    {-1, -INFINITY, NULL, 0, 0}, stream);
-    SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
-                                     s->batch.samplings, &s->distributions, s->ids, s->logprobs,
-                                     stream));
-    return specrt__cuda_tree_expand(s->batch.n, s->tree.topk, s->ids, s->logprobs, s->batch.trees,
-                                    s->batch.beams, stream);
+    return specrt__session_grow(s, segments, &beam, s->logits, step, level + 1 == s->tree.num_steps,
+                                specrt__tree_pass(), stream);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
@@ -9248,7 +9278,7 @@ static specrt_status specrt__session_trust(specrt_cuda_session *s, const void *h
 static specrt_status specrt__session_trust_each(specrt_cuda_session *s, int32_t i, int32_t n,
                                                 const specrt__cuda_batch *beam, void *stream) {
     const specrt__cuda_head *from = &s->policy->from;
-    if (!s->confidence) return SPECRT_STATUS_OK;
+    if (!s->markov.confidences) return SPECRT_STATUS_OK;
     specrt__head_product p = specrt__head_of_rows(s->confidence + s->layout.n_cols,
                                                   SPECRT_DTYPE_F32, 1, (int32_t)from->n_cols);
     specrt__head_take_states(&p, beam, s->markov.from, from->dtype);
@@ -9267,21 +9297,26 @@ static specrt__tree_position specrt__session_position(const specrt_cuda_session 
     return {i, s->least, s->markov.confidences, i == 0 ? 1 : s->tree.topk, 1};
 }
 
-/* Positions one after another, since what a token adds to the next one is known once it is chosen. */
+/* Positions one after another, where what a token adds to the next one is known once it is chosen, and where
+ * each is drawn from its own distribution. */
 static specrt_status specrt__session_draft_each(specrt_cuda_session *s, int32_t n, void *stream) {
     for (int32_t i = 0; i < n; i++) {
         const specrt__cuda_batch beam = specrt__session_beam_rows(s, i);
-        SPECRT__TRY(specrt__session_add_markov(s, 0, &beam, s->logits + (int64_t)i * s->n_columns,
-                                               (int64_t)n * s->n_columns, 0, s->markov.logits,
-                                               stream));
+        const float *logits = s->logits + (int64_t)i * s->n_columns;
+        int64_t step = (int64_t)n * s->n_columns;
+        SPECRT__TRY(
+            specrt__session_add_markov(s, 0, &beam, logits, step, 0, s->markov.logits, stream));
+        if (s->markov.logits) logits = s->markov.logits, step = (int64_t)beam.max_n * s->n_columns;
         SPECRT__TRY(specrt__session_trust_each(s, i, n, &beam, stream));
-        SPECRT__TRY(specrt__session_rank(s, s->segments[0], &beam, s->markov.logits, i + 1 == n,
+        SPECRT__TRY(specrt__session_grow(s, s->segments[0], &beam, logits, step, i + 1 == n,
                                          specrt__session_position(s, i, n), stream));
     }
-    return SPECRT_STATUS_OK;
+    if (s->distributions.n_steps == 0) return SPECRT_STATUS_OK;
+    return specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
 }
 
-/* One product of all positions; without a Markov head one ranking of all goes on with the trees. */
+/* One product of all positions. One ranking of all goes on with the trees, if no position waits for another.
+ */
 static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const void *hidden,
                                                  int32_t n, void *stream) {
     const specrt__cuda_segment *segments = s->segments[0];
@@ -9291,7 +9326,8 @@ static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const v
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     SPECRT__TRY(specrt__session_multiply(s, segments, &positions, hidden, 1, stream));
     SPECRT__TRY(specrt__session_trust(s, hidden, n, stream));
-    if (s->markov.logits) return specrt__session_draft_each(s, n, stream);
+    if (s->markov.logits || s->distributions.n_steps > 0)
+        return specrt__session_draft_each(s, n, stream);
     SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &positions, s->logits,
                                             s->tree.topk, s->ids, s->logprobs, s->scratch, &r,
                                             &grid));

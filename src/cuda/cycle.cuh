@@ -480,6 +480,23 @@ static specrt_status specrt__session_rank(specrt_cuda_session *s,
                              last ? s->batch.drafts : NULL, stream);
 }
 
+/* What follows the logits of a level: the best, or a token that is drawn from them.
+ *   step : from the logits of a sequence to those of the next, which are drawn from
+ *   others : as specrt__session_rank() */
+static specrt_status specrt__session_grow(specrt_cuda_session *s,
+                                          const specrt__cuda_segment *segments,
+                                          const specrt__cuda_batch *beam, const float *logits,
+                                          int64_t step, bool last,
+                                          const specrt__tree_position &position, void *stream) {
+    if (s->distributions.n_steps == 0)
+        return specrt__session_rank(s, segments, beam, logits, last, position, stream);
+    SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, logits, step, s->batch.trees,
+                                     s->batch.samplings, &s->distributions, s->ids, s->logprobs,
+                                     stream));
+    return specrt__tree_expand(position, s->batch.n, s->tree.topk, s->ids, s->logprobs,
+                               s->batch.trees, s->batch.beams, stream);
+}
+
 static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
                                             const void *draft_hidden, const void *draft_input,
                                             void *stream) {
@@ -488,17 +505,11 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
     SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
     SPECRT__TRY(specrt__session_multiply(s, segments, &beam, draft_hidden,
                                          level == 0 ? s->tree.topk : 1, stream));
-    SPECRT__TRY(specrt__session_add_markov(s, level, &beam, s->logits,
-                                           (int64_t)beam.max_n * s->n_columns, s->n_columns,
+    int64_t step = (int64_t)beam.max_n * s->n_columns;
+    SPECRT__TRY(specrt__session_add_markov(s, level, &beam, s->logits, step, s->n_columns,
                                            s->logits, stream));
-    if (s->distributions.n_steps == 0)
-        return specrt__session_rank(s, segments, &beam, s->logits, level + 1 == s->tree.num_steps,
-                                    {-1, -INFINITY, NULL, 0, 0}, stream);
-    SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
-                                     s->batch.samplings, &s->distributions, s->ids, s->logprobs,
-                                     stream));
-    return specrt__cuda_tree_expand(s->batch.n, s->tree.topk, s->ids, s->logprobs, s->batch.trees,
-                                    s->batch.beams, stream);
+    return specrt__session_grow(s, segments, &beam, s->logits, step, level + 1 == s->tree.num_steps,
+                                specrt__tree_pass(), stream);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
@@ -550,7 +561,7 @@ static specrt_status specrt__session_trust(specrt_cuda_session *s, const void *h
 static specrt_status specrt__session_trust_each(specrt_cuda_session *s, int32_t i, int32_t n,
                                                 const specrt__cuda_batch *beam, void *stream) {
     const specrt__cuda_head *from = &s->policy->from;
-    if (!s->confidence) return SPECRT_STATUS_OK;
+    if (!s->markov.confidences) return SPECRT_STATUS_OK;
     specrt__head_product p = specrt__head_of_rows(s->confidence + s->layout.n_cols,
                                                   SPECRT_DTYPE_F32, 1, (int32_t)from->n_cols);
     specrt__head_take_states(&p, beam, s->markov.from, from->dtype);
@@ -569,21 +580,26 @@ static specrt__tree_position specrt__session_position(const specrt_cuda_session 
     return {i, s->least, s->markov.confidences, i == 0 ? 1 : s->tree.topk, 1};
 }
 
-/* Positions one after another, since what a token adds to the next one is known once it is chosen. */
+/* Positions one after another, where what a token adds to the next one is known once it is chosen, and where
+ * each is drawn from its own distribution. */
 static specrt_status specrt__session_draft_each(specrt_cuda_session *s, int32_t n, void *stream) {
     for (int32_t i = 0; i < n; i++) {
         const specrt__cuda_batch beam = specrt__session_beam_rows(s, i);
-        SPECRT__TRY(specrt__session_add_markov(s, 0, &beam, s->logits + (int64_t)i * s->n_columns,
-                                               (int64_t)n * s->n_columns, 0, s->markov.logits,
-                                               stream));
+        const float *logits = s->logits + (int64_t)i * s->n_columns;
+        int64_t step = (int64_t)n * s->n_columns;
+        SPECRT__TRY(
+            specrt__session_add_markov(s, 0, &beam, logits, step, 0, s->markov.logits, stream));
+        if (s->markov.logits) logits = s->markov.logits, step = (int64_t)beam.max_n * s->n_columns;
         SPECRT__TRY(specrt__session_trust_each(s, i, n, &beam, stream));
-        SPECRT__TRY(specrt__session_rank(s, s->segments[0], &beam, s->markov.logits, i + 1 == n,
+        SPECRT__TRY(specrt__session_grow(s, s->segments[0], &beam, logits, step, i + 1 == n,
                                          specrt__session_position(s, i, n), stream));
     }
-    return SPECRT_STATUS_OK;
+    if (s->distributions.n_steps == 0) return SPECRT_STATUS_OK;
+    return specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
 }
 
-/* One product of all positions; without a Markov head one ranking of all goes on with the trees. */
+/* One product of all positions. One ranking of all goes on with the trees, if no position waits for another.
+ */
 static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const void *hidden,
                                                  int32_t n, void *stream) {
     const specrt__cuda_segment *segments = s->segments[0];
@@ -593,7 +609,8 @@ static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const v
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     SPECRT__TRY(specrt__session_multiply(s, segments, &positions, hidden, 1, stream));
     SPECRT__TRY(specrt__session_trust(s, hidden, n, stream));
-    if (s->markov.logits) return specrt__session_draft_each(s, n, stream);
+    if (s->markov.logits || s->distributions.n_steps > 0)
+        return specrt__session_draft_each(s, n, stream);
     SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &positions, s->logits,
                                             s->tree.topk, s->ids, s->logprobs, s->scratch, &r,
                                             &grid));

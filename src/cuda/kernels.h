@@ -397,16 +397,19 @@ typedef struct specrt__cuda_distributions {
  * CPU twin: specrt_verifier_propose() over the columns that have a token, in their order: the same
  * distribution and draw, but for the last bits of sums, so a draw differs where it lies that close to a
  * boundary.
- *   logits      : DEVICE f32 [n_batch, n_columns] of the only row of a pass
+ *   logits      : DEVICE f32 of the only row of a pass: n_columns of sequence b from b * step on
  *   trees       : DEVICE [n_batch] whose cycle and level are the draw's key; no beam: passed over
  *   samplings   : DEVICE [n_batch]
  *   distributions        : host
  *   ids, logprobs : DEVICE i32, f32 [n_batch] for specrt__cuda_tree_expand(); -inf: nothing to draw
  * @return OK, BAD_ARG, DEVICE. */
-SPECRT__KERNEL specrt_status specrt__cuda_propose(
-    const specrt__cuda_layout *layout, const specrt__cuda_segment *segments, int32_t n_batch,
-    const float *logits, const specrt__cuda_tree *trees, const specrt_sampling *samplings,
-    const specrt__cuda_distributions *distributions, int32_t *ids, float *logprobs, void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_propose(const specrt__cuda_layout *layout,
+                                                  const specrt__cuda_segment *segments,
+                                                  int32_t n_batch, const float *logits,
+                                                  int64_t step, const specrt__cuda_tree *trees,
+                                                  const specrt_sampling *samplings,
+                                                  const specrt__cuda_distributions *distributions,
+                                                  int32_t *ids, float *logprobs, void *stream);
 
 /* specrt__cuda_verify_chain() : chain rejection sampling. Twin: specrt_verify_chain(), given drafts that
  * specrt__cuda_propose() drew; the same tokens but as there.

@@ -121,14 +121,12 @@ static specrt_status specrt__session_check_block(specrt_cuda_session *s,
                                 "(num_steps), found %d",
                                 (int)s->tree.num_steps, (int)s->n_block);
     SPECRT__TRY(specrt__session_check_confidence(s, params, err));
-    if (s->n_block == 0 || (s->policy->n_routed == 0 && params->draft != SPECRT_DRAFT_SAMPLED))
-        return SPECRT_STATUS_OK;
+    if (s->n_block == 0 || s->policy->n_routed == 0) return SPECRT_STATUS_OK;
     return specrt_error_set(
         err, SPECRT_STATUS_UNSUPPORTED,
-        "cuda: n_block: expected 0 for policy '%.160s' with %s, found %d; use a "
+        "cuda: n_block: expected 0 for policy '%.160s' with a source that routes, found %d; use a "
         "session on the CPU",
-        s->policy->policy->text,
-        s->policy->n_routed > 0 ? "a source that routes" : "sampled drafts", (int)s->n_block);
+        s->policy->policy->text, (int)s->n_block);
 }
 
 static specrt_status specrt__session_check_params(specrt_cuda_session *s,

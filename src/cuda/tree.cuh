@@ -76,6 +76,10 @@ typedef struct specrt__tree_position {
     int32_t step, each;
 } specrt__tree_position;
 
+static inline specrt__tree_position specrt__tree_pass(void) {
+    return {-1, -INFINITY, NULL, 0, 0};
+}
+
 /* The same of one sequence, whose confidences come first. */
 static __device__ specrt__tree_position specrt__tree_position_of(specrt__tree_position p,
                                                                  int64_t b) {
@@ -140,12 +144,13 @@ static __device__ void specrt__tree_grow(const specrt__tree_position &p, specrt_
 
 /* Block b: that of sequence b.
  *   ids, logprobs [n_batch, topk, topk]; grid (n_batch), block SPECRT__TREE_THREADS or a warp */
-static __global__ void specrt__tree_expand_kernel(specrt__cuda_tree *trees, const int32_t *ids,
+static __global__ void specrt__tree_expand_kernel(specrt__tree_position position,
+                                                  specrt__cuda_tree *trees, const int32_t *ids,
                                                   const float *logprobs, int32_t topk,
                                                   specrt_cuda_beam *beams) {
     int64_t b = blockIdx.x, at = b * topk * topk;
-    const specrt__tree_position pass = {-1, -INFINITY, NULL, 0, 0};
-    specrt__tree_grow(pass, &trees[b], ids + at, logprobs + at, topk, topk, &beams[b]);
+    specrt__tree_grow(specrt__tree_position_of(position, b), &trees[b], ids + at, logprobs + at,
+                      topk, topk, &beams[b]);
 }
 
 /* The node of a candidate among chosen [n], which ascends; 0 for the root's -1. */
@@ -265,16 +270,24 @@ SPECRT__KERNEL specrt_status specrt__cuda_tree_begin(int32_t n_batch,
                           verdicts, beams);
 }
 
-SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t topk,
-                                                      const int32_t *ids, const float *logprobs,
-                                                      specrt__cuda_tree *trees,
-                                                      specrt_cuda_beam *beams, void *stream) {
+static specrt_status specrt__tree_expand(const specrt__tree_position &position, int32_t n_batch,
+                                         int32_t topk, const int32_t *ids, const float *logprobs,
+                                         specrt__cuda_tree *trees, specrt_cuda_beam *beams,
+                                         void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, trees));
     if (topk < 1 || topk > SPECRT_TREE_MAX_TOPK || !ids || !logprobs || !beams)
         return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__tree_expand_kernel, (unsigned)n_batch,
                           topk == 1 ? 32 : specrt__block_size(SPECRT__TREE_THREADS), 0, stream,
-                          trees, ids, logprobs, topk, beams);
+                          position, trees, ids, logprobs, topk, beams);
+}
+
+SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t topk,
+                                                      const int32_t *ids, const float *logprobs,
+                                                      specrt__cuda_tree *trees,
+                                                      specrt_cuda_beam *beams, void *stream) {
+    return specrt__tree_expand(specrt__tree_pass(), n_batch, topk, ids, logprobs, trees, beams,
+                               stream);
 }
 
 /* specrt__cuda_topk() of topk rows for each beam, then specrt__cuda_tree_expand(), in one launch.

@@ -214,7 +214,7 @@ static __device__ int32_t specrt__verify_find(const float *x, int32_t n, double 
 typedef struct specrt__verify_shortlist {
     const specrt__cuda_segment *segments; /* [n_batch, n_segments] */
     int32_t starts[SPECRT__CUDA_MAX_SEGMENTS], n_segments;
-    const float *logits; /* [n_batch, n_columns] */
+    const float *logits; /* of all sequences; in the kernel of its own */
     float temperature;
 } specrt__verify_shortlist;
 
@@ -259,7 +259,7 @@ static __device__ uint64_t specrt__verify_name(const specrt__verify_shortlist &f
  * is none. Twin: specrt_verifier_propose. */
 static __device__ double specrt__verify_soften(const specrt__verify_shortlist &from, int32_t n,
                                                int32_t *ids, float *probs) {
-    const float *logits = from.logits + (int64_t)blockIdx.x * n;
+    const float *logits = from.logits;
     float scale = specrt__verify_scale(from.temperature), row[SPECRT__VERIFY_SOME];
     int32_t thread = specrt__block_thread(), threads = specrt__block_threads();
     int32_t step = SPECRT__VERIFY_SOME * threads, tokens[SPECRT__VERIFY_SOME];
@@ -294,10 +294,11 @@ static __device__ double specrt__verify_soften(const specrt__verify_shortlist &f
 }
 
 /* Block b: the token that sequence b drafts at its level, drawn from the distribution that is noted.
+ *   step : from the logits of a sequence to those of the next
  *   ids i32, logprobs f32 [n_batch];  grid (n_batch), any block.  Twin: specrt_verifier_propose */
 static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
-    specrt__verify_propose_kernel(specrt__verify_shortlist from, const specrt__cuda_tree *trees,
-                                  const specrt_sampling *samplings,
+    specrt__verify_propose_kernel(specrt__verify_shortlist from, int64_t step,
+                                  const specrt__cuda_tree *trees, const specrt_sampling *samplings,
                                   specrt__cuda_distributions distributions, int32_t *ids,
                                   float *logprobs) {
     const specrt__cuda_tree *t = &trees[blockIdx.x];
@@ -305,6 +306,7 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
     int64_t at = (int64_t)blockIdx.x * distributions.n_steps + t->level;
     int32_t *tokens = distributions.ids + at * distributions.n_columns;
     float *probs = distributions.probs + at * distributions.n_columns;
+    from.logits += (int64_t)blockIdx.x * step;
     double sum = specrt__verify_soften(from, distributions.n_columns, tokens, probs);
     double u = specrt__verify_uniform(&samplings[blockIdx.x], SPECRT__VERIFY_DRAFT,
                                       (int64_t)t->cycle, t->level);
@@ -576,10 +578,13 @@ static bool specrt__verify_distributions_ok(const specrt__cuda_distributions *di
            distributions->sampled && distributions->weights;
 }
 
-SPECRT__KERNEL specrt_status specrt__cuda_propose(
-    const specrt__cuda_layout *layout, const specrt__cuda_segment *segments, int32_t n_batch,
-    const float *logits, const specrt__cuda_tree *trees, const specrt_sampling *samplings,
-    const specrt__cuda_distributions *distributions, int32_t *ids, float *logprobs, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_propose(const specrt__cuda_layout *layout,
+                                                  const specrt__cuda_segment *segments,
+                                                  int32_t n_batch, const float *logits,
+                                                  int64_t step, const specrt__cuda_tree *trees,
+                                                  const specrt_sampling *samplings,
+                                                  const specrt__cuda_distributions *distributions,
+                                                  int32_t *ids, float *logprobs, void *stream) {
     specrt__verify_shortlist from;
     SPECRT__CLEAR(&from, 1);
     SPECRT__TRY(specrt__window_check(n_batch, trees));
@@ -594,7 +599,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_propose(
     from.temperature = distributions->temperature;
     return SPECRT__LAUNCH(specrt__verify_propose_kernel, (unsigned)n_batch,
                           specrt__block_size(SPECRT__VERIFY_DISTRIBUTION_THREADS), 0, stream, from,
-                          trees, samplings, *distributions, ids, logprobs);
+                          step, trees, samplings, *distributions, ids, logprobs);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_verify_chain(

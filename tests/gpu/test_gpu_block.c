@@ -36,6 +36,21 @@ static void test_confidence(void) {
     }
 }
 
+/* Each position drafts from its own distribution, by which its token is verified. Without packed rows, whose
+ * order is another, the tokens are those of the CPU. */
+static void test_sampled(void) {
+    for (int32_t i = 0; i < 12 && test_failures == 0; i++) {
+        setting how = setting_of(i % 2 ? "full" : "static:60", 1, i < 6 ? 6 : 4);
+        how.draft = SPECRT_DRAFT_SAMPLED;
+        how.draft_temperature = i % 3 == 2 ? 0.7f : 0;
+        how.sampling = (specrt_sampling){.temperature = i % 2 ? 30 : 4, .seed = 4, .session = 9};
+        how.sampling.top_k = i % 3 == 1 ? 20 : 0;
+        how.p_min = i % 4 < 2 ? 0 : i % 4 == 2 ? 0.6f : 0.02f;
+        how.n_confidence = i % 4 == 2 ? D : 0;
+        run(&how);
+    }
+}
+
 /* Call n draft_block()s of a session whose blocks have 4 positions. */
 static void check_refused(device *d, int32_t n, specrt_status status, const char *said) {
     CHECK_INT(specrt_cuda_session_draft_block(d->session, d->hidden, n, d->stream), status);
@@ -58,11 +73,14 @@ static void test_refusals(void) {
     close_policy(&shared);
 }
 
-/* The product, then the ranking with all levels of the tree; before it confidences. */
-static void check_launches(int32_t n_confidence, int n_launches) {
-    setting how = setting_of("full", 3, 6);
+/* The product, then the ranking with all levels of the tree; before it confidences. What is drawn takes two
+ * launches for each position, and one chooses the nodes. */
+static void check_launches(specrt_draft_kind draft, int32_t n_confidence, int n_launches) {
+    setting how = setting_of("full", draft == SPECRT_DRAFT_SAMPLED ? 1 : 3, 6);
     shared_policy shared;
     device d;
+    how.draft = draft;
+    how.sampling = (specrt_sampling){.temperature = 1, .session = 1};
     how.p_min = 0.5f;
     how.n_confidence = n_confidence;
     open_policy(&shared, how.policy, false);
@@ -78,8 +96,9 @@ static void check_launches(int32_t n_confidence, int n_launches) {
 
 static void test_launches(void) {
     if (!harness_launches) SKIP("on a GPU");
-    check_launches(0, 2);
-    check_launches(D, 3);
+    check_launches(SPECRT_DRAFT_TOP_K, 0, 2);
+    check_launches(SPECRT_DRAFT_TOP_K, D, 3);
+    check_launches(SPECRT_DRAFT_SAMPLED, 0, 1 + 2 * 6 + 1);
 }
 
 /* What sessions with blocks are not made for. */
@@ -97,7 +116,7 @@ static void test_unsupported(void) {
         {"static:40", 2, SPECRT_DRAFT_TOP_K, "p_min: expected 0 to 1, found", NAN},
         {"static:40", 0, SPECRT_DRAFT_TOP_K, "p_min: expected 0 without n_block", 0.5f},
         {"static:20+successor:6", 2, SPECRT_DRAFT_TOP_K, "with a source that routes, found 2", 0},
-        {"static:40", 2, SPECRT_DRAFT_SAMPLED, "with sampled drafts, found 2", 0}};
+        {"static:20+successor:6", 2, SPECRT_DRAFT_SAMPLED, "that routes, found 2", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         specrt_cuda_session_params params = {.tree = {6, 1, 7},
                                              .n_logits = V,
@@ -119,8 +138,9 @@ static void test_unsupported(void) {
 static const test_case cases[] = {
     {"twins", "draft what sessions of the CPU draft of a block", test_twins},
     {"confidence", "ends a draft, or a path of it", test_confidence},
+    {"sampled", "chains of a block, by distributions", test_sampled},
     {"refusals", "of other positions, and behind a pass", test_refusals},
-    {"launches", "are two, however many positions", test_launches},
-    {"unsupported", "routes and sampled drafts", test_unsupported},
+    {"launches", "are two, however many positions are ranked", test_launches},
+    {"unsupported", "routes and numbers out of range", test_unsupported},
 };
 TEST_MAIN(cases)

@@ -107,12 +107,16 @@ static void test_passes(void) {
 }
 
 static void test_sampled(void) {
-    setting how = setting_of("static:60", 1, 0);
     bound b;
     bind_usual(&b, SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
-    how.draft = SPECRT_DRAFT_SAMPLED;
-    how.sampling = (specrt_sampling){.temperature = 1, .seed = 4, .session = 9};
-    run(&how);
+    for (int32_t i = 0; i < 4 && test_failures == 0; i++) {
+        setting how = setting_of("static:60", 1, i == 0 ? 0 : 6);
+        how.draft = SPECRT_DRAFT_SAMPLED;
+        how.sampling = (specrt_sampling){.temperature = 1, .seed = 4, .session = 9};
+        how.p_min = i < 2 ? 0 : 0.4f;
+        how.n_confidence = i == 3 ? D + RANK : 0;
+        run(&how);
+    }
     unbind(&b);
 }
 
@@ -184,7 +188,7 @@ static const test_case cases[] = {
     {"blocks", "whose positions are chosen one after another", test_blocks},
     {"confidence", "of paths", test_confidence},
     {"passes", "of all sources", test_passes},
-    {"sampled", "chains", test_sampled},
+    {"sampled", "chains, of passes and of blocks", test_sampled},
     {"types", "of both matrices, kept or decoded", test_types},
     {"cut", "heads of few tokens", test_cut},
     {"launches", "are three for a position", test_launches},

@@ -423,7 +423,7 @@ static void free_chain(chain_case *c) {
 /* The twin's draw of sequence b at level t; its distribution without the columns that have no row. */
 static void propose_twin(chain_case *c, int b, int32_t t, int32_t id, float logprob) {
     size_t at = ((size_t)b * STEPS + (size_t)t) * (size_t)c->n_columns;
-    const float *logits = c->logits + (size_t)((t * BATCH + b) * c->n_columns);
+    const float *logits = c->logits + (size_t)((b * STEPS + t) * c->n_columns);
     float *x = (float *)malloc((size_t)c->n_columns * sizeof *x), chance;
     int32_t n = 0;
     for (int32_t i = 0; i < c->n_columns; i++) {
@@ -446,16 +446,17 @@ static void propose_twin(chain_case *c, int b, int32_t t, int32_t id, float logp
     c->drafts[b].tokens[c->drafts[b].n++] = id;
 }
 
-/* Levels until there is nothing to draw. */
+/* Levels until there is nothing to draw, of logits that stand as a block's. */
 static void propose_chain(chain_case *c, const specrt__cuda_layout *layout,
                           const specrt_sampling *samplings, specrt__cuda_tree *d_trees) {
     int32_t ids[BATCH];
     float logprobs[BATCH];
     int32_t *d_ids = (int32_t *)gpu_alloc(sizeof ids);
     float *d_logprobs = (float *)gpu_alloc(sizeof logprobs);
+    int32_t step = STEPS * c->n_columns;
+    float *logits = (float *)gpu_copy(c->logits, (size_t)(BATCH * step) * sizeof *logits);
     for (int32_t t = 0; t < STEPS; t++) {
         specrt__cuda_tree trees[BATCH];
-        size_t n = (size_t)(BATCH * c->n_columns);
         memset(trees, 0, sizeof trees);
         for (int b = 0; b < BATCH; b++) {
             trees[b].n_beam = c->drafts[b].n == t + 1;
@@ -463,16 +464,15 @@ static void propose_chain(chain_case *c, const specrt__cuda_layout *layout,
             trees[b].cycle = CYCLE;
         }
         gpu_put(d_trees, trees, sizeof trees);
-        float *logits = (float *)gpu_copy(c->logits + (size_t)t * n, n * sizeof *logits);
-        CHECK_INT(specrt__cuda_propose(layout, c->segments, BATCH, logits, d_trees, samplings,
-                                       &c->device, d_ids, d_logprobs, NULL),
+        CHECK_INT(specrt__cuda_propose(layout, c->segments, BATCH, logits + t * c->n_columns, step,
+                                       d_trees, samplings, &c->device, d_ids, d_logprobs, NULL),
                   SPECRT_STATUS_OK);
         gpu_get(ids, d_ids, sizeof ids);
         gpu_get(logprobs, d_logprobs, sizeof logprobs);
         for (int b = 0; b < BATCH; b++)
             if (trees[b].n_beam) propose_twin(c, b, t, ids[b], logprobs[b]);
-        gpu_free(logits);
     }
+    gpu_free(logits);
     gpu_free(d_ids);
     gpu_free(d_logprobs);
 }
@@ -486,7 +486,7 @@ static float *target_of_chain(const chain_case *c, int32_t n_vocab, int32_t n_pa
             if (t == STEPS) draw_logits(row, n_vocab, 0);
             for (int32_t i = 0; i < c->n_columns && t < STEPS && kind == 0; i++)
                 row[c->ids[b * c->n_columns + i]] =
-                    1.2f * c->logits[(t * BATCH + b) * c->n_columns + i];
+                    1.2f * c->logits[(b * STEPS + t) * c->n_columns + i];
         }
     return out;
 }
@@ -627,7 +627,7 @@ static void test_refusals(void) {
     CHECK_INT(specrt__cuda_verify(NULL, NULL, NULL, NULL, NULL, NULL), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt__cuda_verify_chain(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
               SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt__cuda_propose(NULL, NULL, 1, NULL, &tree, NULL, NULL, NULL, NULL, NULL),
+    CHECK_INT(specrt__cuda_propose(NULL, NULL, 1, NULL, 0, &tree, NULL, NULL, NULL, NULL, NULL),
               SPECRT_STATUS_BAD_ARG);
 }
 

@@ -79,6 +79,8 @@ FAULTS = [
      "markov --filter blocks", WRONG),
     ("logits of the first sequence for all", EXACT, STEP.format(344), ZERO, 1, "markov --filter blocks", WRONG),
     ("logits of the first state for all", EXACT, STEP.format(352), ZERO, 1, "markov --filter passes", WRONG),
+    ("a draw from what the first sequence has", "verify_propose_kernel",
+     r"(ld\.param\.u64\s+(%rd\d+), \[\w+_param_1\];)", ZERO, 1, "block --filter sampled", WRONG),
     ("a block that counts as passes", "tree_rank_kernel", r"st\.global\.u32\s+\[%rd\d+\+28\][^;]*;", "", 1,
      "markov --filter blocks", WRONG),
     ("no barrier between keys of a level and their ranks", "tree_block_kernel", r"bar\.sync\s+0;", "", 21,
