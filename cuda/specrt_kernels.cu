@@ -1981,11 +1981,12 @@ static specrt__head_product specrt__head_of_rows(const void *rows, specrt_dtype 
     return p;
 }
 
-/* specrt__cuda_logits() of segments from number `first` on.
+/* specrt__cuda_logits() of segments [first, end).
  *   p : zeros, but for what it adds to, and its step: rows of hidden from state to state, where a batch's
  *       max_n is 1 */
 static specrt_status specrt__head_logits(specrt__head_product p, const specrt__cuda_layout *layout,
-                                         int32_t first, const specrt__cuda_segment *segments,
+                                         int32_t first, int32_t end,
+                                         const specrt__cuda_segment *segments,
                                          const specrt__cuda_batch *batch, const void *hidden,
                                          specrt_dtype dtype, float *logits, void *stream) {
     p.n_columns = specrt__head_lay_out(layout, p.starts);
@@ -1997,7 +1998,8 @@ static specrt_status specrt__head_logits(specrt__head_product p, const specrt__c
             return SPECRT_STATUS_UNSUPPORTED;
     p.segments = segments;
     p.layout = *layout;
-    for (int32_t i = 0; i < first; i++) p.layout.dtypes[i] = SPECRT__HEAD_NONE;
+    for (int32_t i = 0; i < layout->n_segments; i++)
+        if (i < first || i >= end) p.layout.dtypes[i] = SPECRT__HEAD_NONE;
     p.logits = logits;
     specrt__head_take_states(&p, batch, hidden, dtype);
     return specrt__head_run_batch(p, batch->n_batch, stream);
@@ -2022,7 +2024,8 @@ SPECRT__KERNEL specrt_status specrt__cuda_split_logits(int32_t n_splits,
         return SPECRT_STATUS_BAD_ARG;
     SPECRT__CLEAR(&p, 1);
     p.n_splits = n_splits;
-    return specrt__head_logits(p, layout, 0, segments, batch, hidden, dtype, logits, stream);
+    return specrt__head_logits(p, layout, 0, SPECRT__CUDA_MAX_SEGMENTS, segments, batch, hidden,
+                               dtype, logits, stream);
 }
 
 // >>shortlist : src/cuda/shortlist.cuh
@@ -4695,11 +4698,13 @@ typedef struct specrt__tree_position {
     /* Of row i of the beam of sequence b at b * step + i * each; NULL: confidence is the best path's
      * log-probability, of all rows */
     const float *confidences;
-    int32_t step, each;
+    int32_t step;
+    int32_t
+        each; /* 1: rows of a beam have their own proposals; 0: those of the first are for all */
 } specrt__tree_position;
 
 static inline specrt__tree_position specrt__tree_pass(void) {
-    return {-1, -INFINITY, NULL, 0, 0};
+    return {-1, -INFINITY, NULL, 0, 1};
 }
 
 /* The same of one sequence, whose confidences come first. */
@@ -4727,10 +4732,10 @@ static __device__ bool specrt__tree_continues(const specrt__tree_position &p,
 }
 
 /* Candidates [n_candidates, + n_beam * topk) of a sequence and the next pass, unless a block has ended.
- *   ids, logprobs [topk, topk]; row_step 0: [topk], of every row of the beam.  Twin: specrt_tree_expand */
+ *   ids, logprobs [topk, topk]; each 0: [topk].  Twin: specrt_tree_expand */
 static __device__ void specrt__tree_grow(const specrt__tree_position &p, specrt__cuda_tree *t,
-                                         const int32_t *ids, const float *logprobs,
-                                         int32_t row_step, int32_t topk, specrt_cuda_beam *beam) {
+                                         const int32_t *ids, const float *logprobs, int32_t topk,
+                                         specrt_cuda_beam *beam) {
     if (p.at >= 0 && !specrt__tree_continues(p, t)) return;
     int32_t level = t->level, first = t->n_candidates, n = t->n_beam * topk;
     int32_t thread = specrt__block_thread();
@@ -4740,7 +4745,8 @@ static __device__ void specrt__tree_grow(const specrt__tree_position &p, specrt_
         return;
     }
     for (int32_t i = thread; i < n; i += specrt__block_threads()) {
-        int32_t parent = level == 0 ? -1 : t->beam[i / topk], at = i / topk * row_step + i % topk;
+        int32_t parent = level == 0 ? -1 : t->beam[i / topk],
+                at = i / topk * p.each * topk + i % topk;
         t->tokens[first + i] = ids[at];
         t->parents[first + i] = parent;
         t->logprobs[first + i] =
@@ -4772,7 +4778,7 @@ static __global__ void specrt__tree_expand_kernel(specrt__tree_position position
                                                   specrt_cuda_beam *beams) {
     int64_t b = blockIdx.x, at = b * topk * topk;
     specrt__tree_grow(specrt__tree_position_of(position, b), &trees[b], ids + at, logprobs + at,
-                      topk, topk, &beams[b]);
+                      topk, &beams[b]);
 }
 
 /* The node of a candidate among chosen [n], which ascends; 0 for the root's -1. */
@@ -4830,7 +4836,7 @@ static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHOR
     int64_t b = blockIdx.z, at = b * r.k * r.k;
     if (!specrt__shortlist_rank(r)) return;
     specrt__tree_grow(specrt__tree_position_of(position, b), &trees[b], r.ids + at, r.logprobs + at,
-                      r.k, r.k, &beams[b]);
+                      r.k, &beams[b]);
     if (!drafts) return;
     __syncthreads(); /* the tree has its beam */
     specrt__tree_choose(&trees[b], &drafts[b]);
@@ -4847,7 +4853,7 @@ static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHOR
     if (!specrt__shortlist_rank(r)) return;
     specrt__tree_position p = specrt__tree_position_of(first, b);
     for (; p.at < r.max_n; p.at++, at += r.k) {
-        specrt__tree_grow(p, &trees[b], r.ids + at, r.logprobs + at, 0, r.k, &beams[b]);
+        specrt__tree_grow(p, &trees[b], r.ids + at, r.logprobs + at, r.k, &beams[b]);
         if (p.confidences) p.confidences++;
         __syncthreads();
     }
@@ -6587,10 +6593,12 @@ static __device__ int64_t specrt__batch_add_passes(const specrt__batch_part &all
         all.tallies ? all.tallies + (int64_t)b * SPECRT_TREE_MAX_STEPS : NULL;
     int64_t n_kept = all.costs.n_fixed + all.states[b].n_rows, n_routed = 0, n_bytes = 0;
     int32_t n_levels = all.trees[b].level;
-    int32_t n_products = all.trees[b].block ? 1 : n_levels;
+    bool block = all.trees[b].block != 0; /* what all of its positions score is multiplied once */
+    int32_t n_products = block && !tallies ? 1 : n_levels;
     for (int32_t t = 0; t < n_levels || t < n_products; t++) {
         int64_t n_rows = n_kept + (tallies ? tallies[t].n_rows : 0);
         if (t < n_levels) n_bytes += n_rows * all.costs.markov;
+        if (block && t > 0) n_rows -= n_kept;
         if (t < n_products) n_bytes += all.costs.n_read + n_rows * all.costs.row;
         if (tallies && tallies[t].n > 0)
             n_routed += tallies[t].n_shared + tallies[t].n_scored / tallies[t].n;
@@ -7912,12 +7920,17 @@ struct specrt_cuda_session {
     void *gemm_user;
     int32_t gemm_above;
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
-    float *logits;   /* DEVICE [n_batch, topk or n_block, n_columns] */
-    int32_t *ids;    /* DEVICE [n_batch, topk or n_block, topk] */
-    float *logprobs; /* DEVICE likewise */
-    int32_t *best;   /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
-    int32_t *count;  /* DEVICE [1] prompt tokens of a launch */
-    void *scratch;   /* DEVICE, of top-k */
+    int32_t n_kept; /* segments before those of routes */
+    /* One state of a block for all rows of a beam, as routes of a pass read them; DEVICE [n_batch, topk,
+     * n_cols], and what copies it there. NULL: no route of a block reads states */
+    uint8_t *states;
+    specrt__cuda_packing *repeats; /* [n_batch] */
+    float *logits;                 /* DEVICE [n_batch, topk or n_block, n_columns] */
+    int32_t *ids;                  /* DEVICE [n_batch, topk or n_block, topk] */
+    float *logprobs;               /* DEVICE likewise */
+    int32_t *best;                 /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
+    int32_t *count;                /* DEVICE [1] prompt tokens of a launch */
+    void *scratch;                 /* DEVICE, of top-k */
     /* Learning, packing and the successors of a level, from observe() or expand() to the next product. */
     specrt__side side;
     /* Routes that follow from what a pass is fed, from route_ahead() to its product; not open: none do. */
@@ -8405,6 +8418,42 @@ static specrt_status specrt__session_make_from(specrt_cuda_session *s, specrt_er
     return status;
 }
 
+/* Whether a routed source chooses by what a pass gives. */
+static bool specrt__session_reads_states(const specrt_cuda_session *s) {
+    for (int32_t i = 0; i < s->policy->n_routed; i++)
+        if (s->policy->routed[i].kind == SPECRT__DEVICE_CLUSTERS ||
+            s->policy->routed[i].kind == SPECRT__DEVICE_SKETCH)
+            return true;
+    return false;
+}
+
+/* Row b of a table, for every row of the beam of sequence b. */
+static specrt_status specrt__session_make_repeats(specrt_cuda_session *s, specrt_error *err) {
+    const specrt_env *env = &s->policy->policy->env;
+    size_t n = (size_t)s->batch.n, k = (size_t)s->tree.topk;
+    size_t bytes = specrt_row_bytes(s->hidden, s->layout.n_cols);
+    int32_t *ids = NULL;
+    if (s->n_block == 0 || !specrt__session_reads_states(s)) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt__device_clear(&s->memory, n * k * bytes, &s->states, err));
+    specrt__cuda_packing *host = specrt__device_host<specrt__cuda_packing>(env, n, err);
+    int32_t *numbers = specrt__device_host<int32_t>(env, n * k, err);
+    for (size_t i = 0; numbers && i < n * k; i++) numbers[i] = (int32_t)(i / k);
+    specrt_status status = host && numbers
+                               ? specrt__device_upload(&s->memory, numbers, n * k, &ids, err)
+                               : SPECRT_STATUS_NO_MEMORY;
+    for (size_t i = 0; status == SPECRT_STATUS_OK && i < n; i++) {
+        SPECRT__CLEAR(&host[i], 1);
+        host[i].ids = ids + i * k;
+        host[i].n = &s->batch.beams[i].n;
+        host[i].rows = s->states + i * k * bytes;
+    }
+    if (status == SPECRT_STATUS_OK)
+        status = specrt__device_upload(&s->memory, host, n, &s->repeats, err);
+    specrt__base_free(env, numbers);
+    specrt__base_free(env, host);
+    return status;
+}
+
 static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt_error *err) {
     specrt__device_memory *m = &s->memory;
     specrt__batch_part *b = &s->batch;
@@ -8425,6 +8474,7 @@ static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt
     s->ring.k_best = s->k_best;
     SPECRT__TRY(specrt__device_clear(m, 1, &s->count, err));
     SPECRT__TRY(specrt__session_make_from(s, err));
+    SPECRT__TRY(specrt__session_make_repeats(s, err));
     if (s->confidence)
         SPECRT__TRY(specrt__device_clear(m, n * (size_t)s->n_block, &s->confidences, err));
     return specrt__session_clear(s, 1, specrt__session_ranking_bytes(s), &s->scratch, err);
@@ -8522,7 +8572,7 @@ static specrt_status specrt__session_check_confidence(specrt_cuda_session *s,
     return SPECRT_STATUS_OK;
 }
 
-/* Blocks draft by one product: nothing may route a level by what the one before it drafted. */
+/* Rows of a beam share the logits of a position, so none may have rows of its own. */
 static specrt_status specrt__session_check_block(specrt_cuda_session *s,
                                                  const specrt_cuda_session_params *params,
                                                  specrt_error *err) {
@@ -8533,12 +8583,15 @@ static specrt_status specrt__session_check_block(specrt_cuda_session *s,
                                 "(num_steps), found %d",
                                 (int)s->tree.num_steps, (int)s->n_block);
     SPECRT__TRY(specrt__session_check_confidence(s, params, err));
-    if (s->n_block == 0 || s->policy->n_routed == 0) return SPECRT_STATUS_OK;
-    return specrt_error_set(
-        err, SPECRT_STATUS_UNSUPPORTED,
-        "cuda: n_block: expected 0 for policy '%.160s' with a source that routes, found %d; use a "
-        "session on the CPU",
-        s->policy->policy->text, (int)s->n_block);
+    for (int32_t i = 0; i < s->policy->n_routed && s->n_block > 0 && s->tree.topk > 1; i++)
+        if (s->policy->routed[i].kind == SPECRT__DEVICE_CLUSTERS &&
+            s->policy->routed[i].clusters.per_row)
+            return specrt_error_set(
+                err, SPECRT_STATUS_UNSUPPORTED,
+                "cuda: n_block: expected 0 for trees of policy '%.160s' with beam=per_row, found "
+                "%d; use a session on the CPU",
+                s->policy->policy->text, (int)s->n_block);
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status specrt__session_check_params(specrt_cuda_session *s,
@@ -8581,6 +8634,7 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     if (specrt__device_retrieval(policy)) s->k_best = SPECRT__RETRIEVE_TOP;
     s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
     s->layout.n_segments += specrt__session_stocks(s, params);
+    s->n_kept = s->layout.n_segments;
     for (int32_t i = 0; i < s->policy->n_routed; i++) {
         const specrt__device_source *r = &s->policy->routed[i];
         s->layout.n_segments += 1 + (r->always.max_rows > 0);
@@ -9140,9 +9194,9 @@ static specrt_status specrt__session_gemm(specrt_cuda_session *s, int32_t n_stat
                             (int)n_states);
 }
 
-/* Logits of states that are `step` rows of hidden apart. */
+/* Logits of segments [0, end), of states that are `step` rows of hidden apart. */
 static specrt_status specrt__session_multiply(specrt_cuda_session *s,
-                                              const specrt__cuda_segment *segments,
+                                              const specrt__cuda_segment *segments, int32_t end,
                                               const specrt__cuda_batch *batch, const void *hidden,
                                               int32_t step, void *stream) {
     int32_t n_states = batch->n_batch * batch->max_n;
@@ -9151,8 +9205,8 @@ static specrt_status specrt__session_multiply(specrt_cuda_session *s,
     SPECRT__CLEAR(&p, 1);
     p.step = step;
     if (lends) SPECRT__TRY(specrt__session_gemm(s, n_states, hidden, step, stream));
-    return specrt__head_logits(p, &s->layout, lends, segments, batch, hidden, s->hidden, s->logits,
-                               stream);
+    return specrt__head_logits(p, &s->layout, lends, end, segments, batch, hidden, s->hidden,
+                               s->logits, stream);
 }
 
 /* What the Markov head adds to logits for the tokens of a beam.
@@ -9173,8 +9227,8 @@ static specrt_status specrt__session_add_markov(specrt_cuda_session *s, int32_t 
     p.before_each = each;
     SPECRT__TRY(
         specrt__cuda_pack(from, m->packings, s->batch.n, s->tree.topk, from->row_stride, stream));
-    return specrt__head_logits(p, &m->layout, 0, m->segments[level], beam, m->from, from->dtype,
-                               logits, stream);
+    return specrt__head_logits(p, &m->layout, 0, m->layout.n_segments, m->segments[level], beam,
+                               m->from, from->dtype, logits, stream);
 }
 
 /* The rows of a pass: of the first, the root in the first of topk rows. */
@@ -9182,23 +9236,24 @@ static specrt__cuda_batch specrt__session_beam_rows(const specrt_cuda_session *s
     return specrt__head_beam_rows(s->batch.beams, s->batch.n, level == 0 ? 1 : s->tree.topk);
 }
 
-/* Ranks the logits of a beam; the trees go on by that, at the last level up to their drafts. */
+/* Ranks the logits of a beam; the trees go on by that, at the last level up to their drafts.
+ *   step : from the logits of a sequence to those of the next */
 static specrt_status specrt__session_rank(specrt_cuda_session *s,
                                           const specrt__cuda_segment *segments,
                                           const specrt__cuda_batch *beam, const float *logits,
-                                          bool last, const specrt__tree_position &position,
-                                          void *stream) {
+                                          int64_t step, bool last,
+                                          const specrt__tree_position &position, void *stream) {
     specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, beam, logits, s->tree.topk,
                                             s->ids, s->logprobs, s->scratch, &r, &grid));
     r.row_step = s->tree.topk;
+    r.row_size = (int32_t)(step / beam->max_n);
     return specrt__tree_rank(&r, grid, position, s->batch.trees, s->batch.beams,
                              last ? s->batch.drafts : NULL, stream);
 }
 
 /* What follows the logits of a level: the best, or a token that is drawn from them.
- *   step : from the logits of a sequence to those of the next, which are drawn from
  *   others : as specrt__session_rank() */
 static specrt_status specrt__session_grow(specrt_cuda_session *s,
                                           const specrt__cuda_segment *segments,
@@ -9206,7 +9261,7 @@ static specrt_status specrt__session_grow(specrt_cuda_session *s,
                                           int64_t step, bool last,
                                           const specrt__tree_position &position, void *stream) {
     if (s->distributions.n_steps == 0)
-        return specrt__session_rank(s, segments, beam, logits, last, position, stream);
+        return specrt__session_rank(s, segments, beam, logits, step, last, position, stream);
     SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, logits, step, s->batch.trees,
                                      s->batch.samplings, &s->distributions, s->ids, s->logprobs,
                                      stream));
@@ -9220,7 +9275,7 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
     const specrt__cuda_batch beam = specrt__session_beam_rows(s, level);
     const specrt__cuda_segment *segments = s->segments[level];
     SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
-    SPECRT__TRY(specrt__session_multiply(s, segments, &beam, draft_hidden,
+    SPECRT__TRY(specrt__session_multiply(s, segments, s->layout.n_segments, &beam, draft_hidden,
                                          level == 0 ? s->tree.topk : 1, stream));
     int64_t step = (int64_t)beam.max_n * s->n_columns;
     SPECRT__TRY(specrt__session_add_markov(s, level, &beam, s->logits, step, s->n_columns,
@@ -9262,101 +9317,6 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
     return SPECRT_STATUS_OK;
 }
 
-/* Confidences of n positions by their states alone, and without the bias, which `least` has. */
-static specrt_status specrt__session_trust(specrt_cuda_session *s, const void *hidden, int32_t n,
-                                           void *stream) {
-    const specrt__cuda_batch positions = {s->batch.n, n, NULL, 0};
-    if (!s->confidence) return SPECRT_STATUS_OK;
-    specrt__head_product p =
-        specrt__head_of_rows(s->confidence, SPECRT_DTYPE_F32, 1, (int32_t)s->layout.n_cols);
-    specrt__head_take_states(&p, &positions, hidden, s->hidden);
-    p.logits = s->confidences;
-    return specrt__head_run_f32(p, s->batch.n, stream);
-}
-
-/* Those of position i of n, to which the rows of w1 that a Markov head reads have been added. */
-static specrt_status specrt__session_trust_each(specrt_cuda_session *s, int32_t i, int32_t n,
-                                                const specrt__cuda_batch *beam, void *stream) {
-    const specrt__cuda_head *from = &s->policy->from;
-    if (!s->markov.confidences) return SPECRT_STATUS_OK;
-    specrt__head_product p = specrt__head_of_rows(s->confidence + s->layout.n_cols,
-                                                  SPECRT_DTYPE_F32, 1, (int32_t)from->n_cols);
-    specrt__head_take_states(&p, beam, s->markov.from, from->dtype);
-    p.step = beam->max_n == 1 ? s->tree.topk : 1;
-    p.before = s->confidences + i;
-    p.before_step = n;
-    p.logits = s->markov.confidences;
-    return specrt__head_run_f32(p, s->batch.n, stream);
-}
-
-/* Position i of a block of n. */
-static specrt__tree_position specrt__session_position(const specrt_cuda_session *s, int32_t i,
-                                                      int32_t n) {
-    if (!s->confidence) return {i, s->least, NULL, 0, 0};
-    if (!s->markov.confidences) return {i, s->least, s->confidences + i, n, 0};
-    return {i, s->least, s->markov.confidences, i == 0 ? 1 : s->tree.topk, 1};
-}
-
-/* Positions one after another, where what a token adds to the next one is known once it is chosen, and where
- * each is drawn from its own distribution. */
-static specrt_status specrt__session_draft_each(specrt_cuda_session *s, int32_t n, void *stream) {
-    for (int32_t i = 0; i < n; i++) {
-        const specrt__cuda_batch beam = specrt__session_beam_rows(s, i);
-        const float *logits = s->logits + (int64_t)i * s->n_columns;
-        int64_t step = (int64_t)n * s->n_columns;
-        SPECRT__TRY(
-            specrt__session_add_markov(s, 0, &beam, logits, step, 0, s->markov.logits, stream));
-        if (s->markov.logits) logits = s->markov.logits, step = (int64_t)beam.max_n * s->n_columns;
-        SPECRT__TRY(specrt__session_trust_each(s, i, n, &beam, stream));
-        SPECRT__TRY(specrt__session_grow(s, s->segments[0], &beam, logits, step, i + 1 == n,
-                                         specrt__session_position(s, i, n), stream));
-    }
-    if (s->distributions.n_steps == 0) return SPECRT_STATUS_OK;
-    return specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
-}
-
-/* One product of all positions. One ranking of all goes on with the trees, if no position waits for another.
- */
-static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const void *hidden,
-                                                 int32_t n, void *stream) {
-    const specrt__cuda_segment *segments = s->segments[0];
-    const specrt__cuda_batch positions = {s->batch.n, n, NULL, 0};
-    specrt__shortlist_ranks r;
-    dim3 grid;
-    SPECRT__TRY(specrt__side_join(&s->side, stream));
-    SPECRT__TRY(specrt__session_multiply(s, segments, &positions, hidden, 1, stream));
-    SPECRT__TRY(specrt__session_trust(s, hidden, n, stream));
-    if (s->markov.logits || s->distributions.n_steps > 0)
-        return specrt__session_draft_each(s, n, stream);
-    SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &positions, s->logits,
-                                            s->tree.topk, s->ids, s->logprobs, s->scratch, &r,
-                                            &grid));
-    return SPECRT__LAUNCH(specrt__tree_block_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0,
-                          stream, r, specrt__session_position(s, 0, n), s->batch.trees,
-                          s->batch.beams, s->batch.drafts);
-}
-
-SPECRT_CUDA_API specrt_status specrt_cuda_session_draft_block(specrt_cuda_session *s,
-                                                              const void *draft_hidden, int32_t n,
-                                                              void *stream) {
-    specrt__order_call call;
-    SPECRT__TRY(specrt__session_call(s, "draft_block", SPECRT__ORDER_CYCLES, draft_hidden != NULL,
-                                     "draft_hidden", stream, &call));
-    SPECRT__TRY(specrt__session_check_halves(s, call.captured));
-    SPECRT__TRY(specrt__order_check_level(&call, s->tree.num_steps));
-    if (call.cycle->level > 0)
-        return specrt__order_refuse(&call, "expand() or finish(): the cycle has begun with a pass");
-    if (n < 1 || n > s->n_block)
-        return specrt_error_set(&s->order.error, SPECRT_STATUS_BAD_ARG,
-                                "draft_block: n: expected 1 to %d positions "
-                                "(specrt_cuda_session_params.n_block), found %d",
-                                (int)s->n_block, (int)n);
-    specrt__session_tell_narrow(s, draft_hidden);
-    SPECRT__TRY(specrt__session_draft_block(s, draft_hidden, n, stream));
-    specrt__order_end_stage(&call, SPECRT__ORDER_DRAFTED);
-    return SPECRT_STATUS_OK;
-}
-
 /* Verdicts of the drafts.
  *   ranks : the target's best are found on the way */
 static specrt_status specrt__session_verify(specrt_cuda_session *s, const float *logits, bool ranks,
@@ -9388,6 +9348,131 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *s,
                                              s->scratch, stream));
     }
     specrt__order_end_stage(&call, SPECRT__ORDER_VERIFIED);
+    return SPECRT_STATUS_OK;
+}
+
+// >>cycle_block : src/cuda/cycle_block.cuh
+/* cycle_block.cuh : owns drafts of a block: which kernels score, route and choose its positions. The calls
+ * around it are those of every cycle. */
+
+/* Confidences of n positions by their states alone, and without the bias, which `least` has. */
+static specrt_status specrt__session_trust(specrt_cuda_session *s, const void *hidden, int32_t n,
+                                           void *stream) {
+    const specrt__cuda_batch positions = {s->batch.n, n, NULL, 0};
+    if (!s->confidence) return SPECRT_STATUS_OK;
+    specrt__head_product p =
+        specrt__head_of_rows(s->confidence, SPECRT_DTYPE_F32, 1, (int32_t)s->layout.n_cols);
+    specrt__head_take_states(&p, &positions, hidden, s->hidden);
+    p.logits = s->confidences;
+    return specrt__head_run_f32(p, s->batch.n, stream);
+}
+
+/* Those of position i of n, to which the rows of w1 that a Markov head reads have been added. */
+static specrt_status specrt__session_trust_each(specrt_cuda_session *s, int32_t i, int32_t n,
+                                                const specrt__cuda_batch *beam, void *stream) {
+    const specrt__cuda_head *from = &s->policy->from;
+    if (!s->markov.confidences) return SPECRT_STATUS_OK;
+    specrt__head_product p = specrt__head_of_rows(s->confidence + s->layout.n_cols,
+                                                  SPECRT_DTYPE_F32, 1, (int32_t)from->n_cols);
+    specrt__head_take_states(&p, beam, s->markov.from, from->dtype);
+    p.step = beam->max_n == 1 ? s->tree.topk : 1;
+    p.before = s->confidences + i;
+    p.before_step = n;
+    p.logits = s->markov.confidences;
+    return specrt__head_run_f32(p, s->batch.n, stream);
+}
+
+/* Position i of a block of n. */
+static specrt__tree_position specrt__session_position(const specrt_cuda_session *s, int32_t i,
+                                                      int32_t n) {
+    if (!s->markov.logits) return {i, s->least, s->confidence ? s->confidences + i : NULL, n, 0};
+    return {i, s->least, s->markov.confidences, i == 0 ? 1 : s->tree.topk, 1};
+}
+
+/* Rows that position i of a block scores beside those of all positions, by the tokens before it, and their
+ * logits. Twin: specrt__block_route */
+static specrt_status specrt__session_route_position(specrt_cuda_session *s, const void *hidden,
+                                                    int32_t i, int32_t n, void *stream) {
+    const size_t bytes = specrt_row_bytes(s->hidden, s->layout.n_cols);
+    const void *first = (const uint8_t *)hidden + (size_t)i * bytes;
+    const specrt__cuda_batch roots = specrt__session_beam_rows(s, 0);
+    specrt__cuda_head table;
+    specrt__head_product p;
+    if (s->policy->n_routed == 0) return SPECRT_STATUS_OK;
+    SPECRT__CLEAR(&table, 1);
+    table.rows = first;
+    table.dtype = s->hidden;
+    table.n_rows = s->batch.n;
+    table.n_cols = s->layout.n_cols;
+    table.row_stride = (size_t)n * bytes;
+    if (s->states)
+        SPECRT__TRY(specrt__cuda_pack(&table, s->repeats, s->batch.n, s->tree.topk, bytes, stream));
+    SPECRT__TRY(specrt__session_route_level(s, i, s->states, NULL, stream));
+    SPECRT__CLEAR(&p, 1);
+    p.step = p.row_step = n;
+    return specrt__head_logits(p, &s->layout, s->n_kept, s->layout.n_segments, s->segments[i],
+                               &roots, first, s->hidden, s->logits + (int64_t)i * s->n_columns,
+                               stream);
+}
+
+/* Positions one after another, where a token decides what the next one scores, and where each is drawn from
+ * its own distribution. */
+static specrt_status specrt__session_draft_each(specrt_cuda_session *s, const void *hidden,
+                                                int32_t n, void *stream) {
+    for (int32_t i = 0; i < n; i++) {
+        const specrt__cuda_batch beam = specrt__session_beam_rows(s, s->markov.logits ? i : 0);
+        const float *logits = s->logits + (int64_t)i * s->n_columns;
+        int64_t step = (int64_t)n * s->n_columns;
+        SPECRT__TRY(specrt__session_route_position(s, hidden, i, n, stream));
+        SPECRT__TRY(
+            specrt__session_add_markov(s, i, &beam, logits, step, 0, s->markov.logits, stream));
+        if (s->markov.logits) logits = s->markov.logits, step = (int64_t)beam.max_n * s->n_columns;
+        SPECRT__TRY(specrt__session_trust_each(s, i, n, &beam, stream));
+        SPECRT__TRY(specrt__session_grow(s, s->segments[i], &beam, logits, step, i + 1 == n,
+                                         specrt__session_position(s, i, n), stream));
+    }
+    if (s->distributions.n_steps == 0) return SPECRT_STATUS_OK;
+    return specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
+}
+
+/* One product of all positions. If no position waits for another, one ranking goes on with the trees. */
+static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const void *hidden,
+                                                 int32_t n, void *stream) {
+    const specrt__cuda_segment *segments = s->segments[0];
+    const specrt__cuda_batch positions = {s->batch.n, n, NULL, 0};
+    specrt__shortlist_ranks r;
+    dim3 grid;
+    SPECRT__TRY(specrt__side_join(&s->side, stream));
+    SPECRT__TRY(specrt__session_multiply(s, segments, s->n_kept, &positions, hidden, 1, stream));
+    SPECRT__TRY(specrt__session_trust(s, hidden, n, stream));
+    if (s->markov.logits || s->distributions.n_steps > 0 || s->policy->n_routed > 0)
+        return specrt__session_draft_each(s, hidden, n, stream);
+    SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &positions, s->logits,
+                                            s->tree.topk, s->ids, s->logprobs, s->scratch, &r,
+                                            &grid));
+    return SPECRT__LAUNCH(specrt__tree_block_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0,
+                          stream, r, specrt__session_position(s, 0, n), s->batch.trees,
+                          s->batch.beams, s->batch.drafts);
+}
+
+SPECRT_CUDA_API specrt_status specrt_cuda_session_draft_block(specrt_cuda_session *s,
+                                                              const void *draft_hidden, int32_t n,
+                                                              void *stream) {
+    specrt__order_call call;
+    SPECRT__TRY(specrt__session_call(s, "draft_block", SPECRT__ORDER_CYCLES, draft_hidden != NULL,
+                                     "draft_hidden", stream, &call));
+    SPECRT__TRY(specrt__session_check_halves(s, call.captured));
+    SPECRT__TRY(specrt__order_check_level(&call, s->tree.num_steps));
+    if (call.cycle->level > 0)
+        return specrt__order_refuse(&call, "expand() or finish(): the cycle has begun with a pass");
+    if (n < 1 || n > s->n_block)
+        return specrt_error_set(&s->order.error, SPECRT_STATUS_BAD_ARG,
+                                "draft_block: n: expected 1 to %d positions "
+                                "(specrt_cuda_session_params.n_block), found %d",
+                                (int)s->n_block, (int)n);
+    specrt__session_tell_narrow(s, draft_hidden);
+    SPECRT__TRY(specrt__session_draft_block(s, draft_hidden, n, stream));
+    specrt__order_end_stage(&call, SPECRT__ORDER_DRAFTED);
     return SPECRT_STATUS_OK;
 }
 

@@ -181,8 +181,8 @@ typedef struct specrt_cuda_session_params {
      * from V / W sequences on, with W of V rows each, so 50 for 3,072 of 151,936. Results are the same. CPU
      * twin: specrt_session_params.stock */
     int32_t stock;
-    /* Most positions of draft_block(), at most tree.num_steps; 0: none. Not with a policy that routes
-     * (by_level) */
+    /* Most positions of draft_block(), at most tree.num_steps; 0: none. Not for trees of a policy with
+     * beam=per_row */
     int32_t n_block;
     /* draft_block() ends a draft before the first position of less confidence, 0 to 1; 0: never. Confidence
      * is that of specrt_block: in a tree a path's own; with `confidence` NULL the best path's probability */
@@ -298,10 +298,13 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *se
                                                          const void *draft_input, void *stream);
 
 /* specrt_cuda_session_draft_block() : Drafts from a block drafter's states, in place of expand() and
- * finish(). The next call is verify(). It starts a product and a ranking; with a Markov head, a product and
- * three kernels for each position. Sampled drafts take two kernels for each position in place of a ranking,
- * and one at the end. params.confidence takes a product more, and with a Markov head one more
- * for each position. CPU twin: specrt_session_draft_block(), without a selector.
+ * finish(). The next call is verify(). CPU twin: specrt_session_draft_block(), without a selector, and with
+ * by_position where sources route; then `input` is unknown. Kernels of a block:
+ *     one product and one ranking
+ *     Markov head     for each position three in place of the ranking
+ *     sampled drafts  for each position two in place of a ranking, and one at the end
+ *     confidence      a product, and with a Markov head one for each position
+ *     routes          for each position those of a pass, a product, a ranking, and a copy of its states
  *   draft_hidden : DEVICE [n_batch, n, n_cols] of params.hidden, aligned as for expand(); position 0 proposes
  *       what follows the root. Those of sequences that have not started are read, too
  *   n : positions, 1 to params.n_block

@@ -117,10 +117,12 @@ static __device__ int64_t specrt__batch_add_passes(const specrt__batch_part &all
         all.tallies ? all.tallies + (int64_t)b * SPECRT_TREE_MAX_STEPS : NULL;
     int64_t n_kept = all.costs.n_fixed + all.states[b].n_rows, n_routed = 0, n_bytes = 0;
     int32_t n_levels = all.trees[b].level;
-    int32_t n_products = all.trees[b].block ? 1 : n_levels;
+    bool block = all.trees[b].block != 0; /* what all of its positions score is multiplied once */
+    int32_t n_products = block && !tallies ? 1 : n_levels;
     for (int32_t t = 0; t < n_levels || t < n_products; t++) {
         int64_t n_rows = n_kept + (tallies ? tallies[t].n_rows : 0);
         if (t < n_levels) n_bytes += n_rows * all.costs.markov;
+        if (block && t > 0) n_rows -= n_kept;
         if (t < n_products) n_bytes += all.costs.n_read + n_rows * all.costs.row;
         if (tallies && tallies[t].n > 0)
             n_routed += tallies[t].n_shared + tallies[t].n_scored / tallies[t].n;

@@ -423,9 +423,9 @@ static specrt_status specrt__session_gemm(specrt_cuda_session *s, int32_t n_stat
                             (int)n_states);
 }
 
-/* Logits of states that are `step` rows of hidden apart. */
+/* Logits of segments [0, end), of states that are `step` rows of hidden apart. */
 static specrt_status specrt__session_multiply(specrt_cuda_session *s,
-                                              const specrt__cuda_segment *segments,
+                                              const specrt__cuda_segment *segments, int32_t end,
                                               const specrt__cuda_batch *batch, const void *hidden,
                                               int32_t step, void *stream) {
     int32_t n_states = batch->n_batch * batch->max_n;
@@ -434,8 +434,8 @@ static specrt_status specrt__session_multiply(specrt_cuda_session *s,
     SPECRT__CLEAR(&p, 1);
     p.step = step;
     if (lends) SPECRT__TRY(specrt__session_gemm(s, n_states, hidden, step, stream));
-    return specrt__head_logits(p, &s->layout, lends, segments, batch, hidden, s->hidden, s->logits,
-                               stream);
+    return specrt__head_logits(p, &s->layout, lends, end, segments, batch, hidden, s->hidden,
+                               s->logits, stream);
 }
 
 /* What the Markov head adds to logits for the tokens of a beam.
@@ -456,8 +456,8 @@ static specrt_status specrt__session_add_markov(specrt_cuda_session *s, int32_t 
     p.before_each = each;
     SPECRT__TRY(
         specrt__cuda_pack(from, m->packings, s->batch.n, s->tree.topk, from->row_stride, stream));
-    return specrt__head_logits(p, &m->layout, 0, m->segments[level], beam, m->from, from->dtype,
-                               logits, stream);
+    return specrt__head_logits(p, &m->layout, 0, m->layout.n_segments, m->segments[level], beam,
+                               m->from, from->dtype, logits, stream);
 }
 
 /* The rows of a pass: of the first, the root in the first of topk rows. */
@@ -465,23 +465,24 @@ static specrt__cuda_batch specrt__session_beam_rows(const specrt_cuda_session *s
     return specrt__head_beam_rows(s->batch.beams, s->batch.n, level == 0 ? 1 : s->tree.topk);
 }
 
-/* Ranks the logits of a beam; the trees go on by that, at the last level up to their drafts. */
+/* Ranks the logits of a beam; the trees go on by that, at the last level up to their drafts.
+ *   step : from the logits of a sequence to those of the next */
 static specrt_status specrt__session_rank(specrt_cuda_session *s,
                                           const specrt__cuda_segment *segments,
                                           const specrt__cuda_batch *beam, const float *logits,
-                                          bool last, const specrt__tree_position &position,
-                                          void *stream) {
+                                          int64_t step, bool last,
+                                          const specrt__tree_position &position, void *stream) {
     specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, beam, logits, s->tree.topk,
                                             s->ids, s->logprobs, s->scratch, &r, &grid));
     r.row_step = s->tree.topk;
+    r.row_size = (int32_t)(step / beam->max_n);
     return specrt__tree_rank(&r, grid, position, s->batch.trees, s->batch.beams,
                              last ? s->batch.drafts : NULL, stream);
 }
 
 /* What follows the logits of a level: the best, or a token that is drawn from them.
- *   step : from the logits of a sequence to those of the next, which are drawn from
  *   others : as specrt__session_rank() */
 static specrt_status specrt__session_grow(specrt_cuda_session *s,
                                           const specrt__cuda_segment *segments,
@@ -489,7 +490,7 @@ static specrt_status specrt__session_grow(specrt_cuda_session *s,
                                           int64_t step, bool last,
                                           const specrt__tree_position &position, void *stream) {
     if (s->distributions.n_steps == 0)
-        return specrt__session_rank(s, segments, beam, logits, last, position, stream);
+        return specrt__session_rank(s, segments, beam, logits, step, last, position, stream);
     SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, logits, step, s->batch.trees,
                                      s->batch.samplings, &s->distributions, s->ids, s->logprobs,
                                      stream));
@@ -503,7 +504,7 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
     const specrt__cuda_batch beam = specrt__session_beam_rows(s, level);
     const specrt__cuda_segment *segments = s->segments[level];
     SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
-    SPECRT__TRY(specrt__session_multiply(s, segments, &beam, draft_hidden,
+    SPECRT__TRY(specrt__session_multiply(s, segments, s->layout.n_segments, &beam, draft_hidden,
                                          level == 0 ? s->tree.topk : 1, stream));
     int64_t step = (int64_t)beam.max_n * s->n_columns;
     SPECRT__TRY(specrt__session_add_markov(s, level, &beam, s->logits, step, s->n_columns,
@@ -541,101 +542,6 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
     if (!specrt__session_has_drafts(s, &call))
         SPECRT__TRY(specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream));
-    specrt__order_end_stage(&call, SPECRT__ORDER_DRAFTED);
-    return SPECRT_STATUS_OK;
-}
-
-/* Confidences of n positions by their states alone, and without the bias, which `least` has. */
-static specrt_status specrt__session_trust(specrt_cuda_session *s, const void *hidden, int32_t n,
-                                           void *stream) {
-    const specrt__cuda_batch positions = {s->batch.n, n, NULL, 0};
-    if (!s->confidence) return SPECRT_STATUS_OK;
-    specrt__head_product p =
-        specrt__head_of_rows(s->confidence, SPECRT_DTYPE_F32, 1, (int32_t)s->layout.n_cols);
-    specrt__head_take_states(&p, &positions, hidden, s->hidden);
-    p.logits = s->confidences;
-    return specrt__head_run_f32(p, s->batch.n, stream);
-}
-
-/* Those of position i of n, to which the rows of w1 that a Markov head reads have been added. */
-static specrt_status specrt__session_trust_each(specrt_cuda_session *s, int32_t i, int32_t n,
-                                                const specrt__cuda_batch *beam, void *stream) {
-    const specrt__cuda_head *from = &s->policy->from;
-    if (!s->markov.confidences) return SPECRT_STATUS_OK;
-    specrt__head_product p = specrt__head_of_rows(s->confidence + s->layout.n_cols,
-                                                  SPECRT_DTYPE_F32, 1, (int32_t)from->n_cols);
-    specrt__head_take_states(&p, beam, s->markov.from, from->dtype);
-    p.step = beam->max_n == 1 ? s->tree.topk : 1;
-    p.before = s->confidences + i;
-    p.before_step = n;
-    p.logits = s->markov.confidences;
-    return specrt__head_run_f32(p, s->batch.n, stream);
-}
-
-/* Position i of a block of n. */
-static specrt__tree_position specrt__session_position(const specrt_cuda_session *s, int32_t i,
-                                                      int32_t n) {
-    if (!s->confidence) return {i, s->least, NULL, 0, 0};
-    if (!s->markov.confidences) return {i, s->least, s->confidences + i, n, 0};
-    return {i, s->least, s->markov.confidences, i == 0 ? 1 : s->tree.topk, 1};
-}
-
-/* Positions one after another, where what a token adds to the next one is known once it is chosen, and where
- * each is drawn from its own distribution. */
-static specrt_status specrt__session_draft_each(specrt_cuda_session *s, int32_t n, void *stream) {
-    for (int32_t i = 0; i < n; i++) {
-        const specrt__cuda_batch beam = specrt__session_beam_rows(s, i);
-        const float *logits = s->logits + (int64_t)i * s->n_columns;
-        int64_t step = (int64_t)n * s->n_columns;
-        SPECRT__TRY(
-            specrt__session_add_markov(s, 0, &beam, logits, step, 0, s->markov.logits, stream));
-        if (s->markov.logits) logits = s->markov.logits, step = (int64_t)beam.max_n * s->n_columns;
-        SPECRT__TRY(specrt__session_trust_each(s, i, n, &beam, stream));
-        SPECRT__TRY(specrt__session_grow(s, s->segments[0], &beam, logits, step, i + 1 == n,
-                                         specrt__session_position(s, i, n), stream));
-    }
-    if (s->distributions.n_steps == 0) return SPECRT_STATUS_OK;
-    return specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
-}
-
-/* One product of all positions. One ranking of all goes on with the trees, if no position waits for another.
- */
-static specrt_status specrt__session_draft_block(specrt_cuda_session *s, const void *hidden,
-                                                 int32_t n, void *stream) {
-    const specrt__cuda_segment *segments = s->segments[0];
-    const specrt__cuda_batch positions = {s->batch.n, n, NULL, 0};
-    specrt__shortlist_ranks r;
-    dim3 grid;
-    SPECRT__TRY(specrt__side_join(&s->side, stream));
-    SPECRT__TRY(specrt__session_multiply(s, segments, &positions, hidden, 1, stream));
-    SPECRT__TRY(specrt__session_trust(s, hidden, n, stream));
-    if (s->markov.logits || s->distributions.n_steps > 0)
-        return specrt__session_draft_each(s, n, stream);
-    SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &positions, s->logits,
-                                            s->tree.topk, s->ids, s->logprobs, s->scratch, &r,
-                                            &grid));
-    return SPECRT__LAUNCH(specrt__tree_block_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0,
-                          stream, r, specrt__session_position(s, 0, n), s->batch.trees,
-                          s->batch.beams, s->batch.drafts);
-}
-
-SPECRT_CUDA_API specrt_status specrt_cuda_session_draft_block(specrt_cuda_session *s,
-                                                              const void *draft_hidden, int32_t n,
-                                                              void *stream) {
-    specrt__order_call call;
-    SPECRT__TRY(specrt__session_call(s, "draft_block", SPECRT__ORDER_CYCLES, draft_hidden != NULL,
-                                     "draft_hidden", stream, &call));
-    SPECRT__TRY(specrt__session_check_halves(s, call.captured));
-    SPECRT__TRY(specrt__order_check_level(&call, s->tree.num_steps));
-    if (call.cycle->level > 0)
-        return specrt__order_refuse(&call, "expand() or finish(): the cycle has begun with a pass");
-    if (n < 1 || n > s->n_block)
-        return specrt_error_set(&s->order.error, SPECRT_STATUS_BAD_ARG,
-                                "draft_block: n: expected 1 to %d positions "
-                                "(specrt_cuda_session_params.n_block), found %d",
-                                (int)s->n_block, (int)n);
-    specrt__session_tell_narrow(s, draft_hidden);
-    SPECRT__TRY(specrt__session_draft_block(s, draft_hidden, n, stream));
     specrt__order_end_stage(&call, SPECRT__ORDER_DRAFTED);
     return SPECRT_STATUS_OK;
 }

@@ -379,11 +379,12 @@ static specrt__head_product specrt__head_of_rows(const void *rows, specrt_dtype 
     return p;
 }
 
-/* specrt__cuda_logits() of segments from number `first` on.
+/* specrt__cuda_logits() of segments [first, end).
  *   p : zeros, but for what it adds to, and its step: rows of hidden from state to state, where a batch's
  *       max_n is 1 */
 static specrt_status specrt__head_logits(specrt__head_product p, const specrt__cuda_layout *layout,
-                                         int32_t first, const specrt__cuda_segment *segments,
+                                         int32_t first, int32_t end,
+                                         const specrt__cuda_segment *segments,
                                          const specrt__cuda_batch *batch, const void *hidden,
                                          specrt_dtype dtype, float *logits, void *stream) {
     p.n_columns = specrt__head_lay_out(layout, p.starts);
@@ -395,7 +396,8 @@ static specrt_status specrt__head_logits(specrt__head_product p, const specrt__c
             return SPECRT_STATUS_UNSUPPORTED;
     p.segments = segments;
     p.layout = *layout;
-    for (int32_t i = 0; i < first; i++) p.layout.dtypes[i] = SPECRT__HEAD_NONE;
+    for (int32_t i = 0; i < layout->n_segments; i++)
+        if (i < first || i >= end) p.layout.dtypes[i] = SPECRT__HEAD_NONE;
     p.logits = logits;
     specrt__head_take_states(&p, batch, hidden, dtype);
     return specrt__head_run_batch(p, batch->n_batch, stream);
@@ -420,7 +422,8 @@ SPECRT__KERNEL specrt_status specrt__cuda_split_logits(int32_t n_splits,
         return SPECRT_STATUS_BAD_ARG;
     SPECRT__CLEAR(&p, 1);
     p.n_splits = n_splits;
-    return specrt__head_logits(p, layout, 0, segments, batch, hidden, dtype, logits, stream);
+    return specrt__head_logits(p, layout, 0, SPECRT__CUDA_MAX_SEGMENTS, segments, batch, hidden,
+                               dtype, logits, stream);
 }
 
 #endif

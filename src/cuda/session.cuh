@@ -110,7 +110,7 @@ static specrt_status specrt__session_check_confidence(specrt_cuda_session *s,
     return SPECRT_STATUS_OK;
 }
 
-/* Blocks draft by one product: nothing may route a level by what the one before it drafted. */
+/* Rows of a beam share the logits of a position, so none may have rows of its own. */
 static specrt_status specrt__session_check_block(specrt_cuda_session *s,
                                                  const specrt_cuda_session_params *params,
                                                  specrt_error *err) {
@@ -121,12 +121,15 @@ static specrt_status specrt__session_check_block(specrt_cuda_session *s,
                                 "(num_steps), found %d",
                                 (int)s->tree.num_steps, (int)s->n_block);
     SPECRT__TRY(specrt__session_check_confidence(s, params, err));
-    if (s->n_block == 0 || s->policy->n_routed == 0) return SPECRT_STATUS_OK;
-    return specrt_error_set(
-        err, SPECRT_STATUS_UNSUPPORTED,
-        "cuda: n_block: expected 0 for policy '%.160s' with a source that routes, found %d; use a "
-        "session on the CPU",
-        s->policy->policy->text, (int)s->n_block);
+    for (int32_t i = 0; i < s->policy->n_routed && s->n_block > 0 && s->tree.topk > 1; i++)
+        if (s->policy->routed[i].kind == SPECRT__DEVICE_CLUSTERS &&
+            s->policy->routed[i].clusters.per_row)
+            return specrt_error_set(
+                err, SPECRT_STATUS_UNSUPPORTED,
+                "cuda: n_block: expected 0 for trees of policy '%.160s' with beam=per_row, found "
+                "%d; use a session on the CPU",
+                s->policy->policy->text, (int)s->n_block);
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status specrt__session_check_params(specrt_cuda_session *s,
@@ -169,6 +172,7 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     if (specrt__device_retrieval(policy)) s->k_best = SPECRT__RETRIEVE_TOP;
     s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
     s->layout.n_segments += specrt__session_stocks(s, params);
+    s->n_kept = s->layout.n_segments;
     for (int32_t i = 0; i < s->policy->n_routed; i++) {
         const specrt__device_source *r = &s->policy->routed[i];
         s->layout.n_segments += 1 + (r->always.max_rows > 0);

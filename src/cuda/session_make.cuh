@@ -76,12 +76,17 @@ struct specrt_cuda_session {
     void *gemm_user;
     int32_t gemm_above;
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
-    float *logits;   /* DEVICE [n_batch, topk or n_block, n_columns] */
-    int32_t *ids;    /* DEVICE [n_batch, topk or n_block, topk] */
-    float *logprobs; /* DEVICE likewise */
-    int32_t *best;   /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
-    int32_t *count;  /* DEVICE [1] prompt tokens of a launch */
-    void *scratch;   /* DEVICE, of top-k */
+    int32_t n_kept; /* segments before those of routes */
+    /* One state of a block for all rows of a beam, as routes of a pass read them; DEVICE [n_batch, topk,
+     * n_cols], and what copies it there. NULL: no route of a block reads states */
+    uint8_t *states;
+    specrt__cuda_packing *repeats; /* [n_batch] */
+    float *logits;                 /* DEVICE [n_batch, topk or n_block, n_columns] */
+    int32_t *ids;                  /* DEVICE [n_batch, topk or n_block, topk] */
+    float *logprobs;               /* DEVICE likewise */
+    int32_t *best;                 /* DEVICE [n_batch, SPECRT_TREE_MAX_NODES, k_best] */
+    int32_t *count;                /* DEVICE [1] prompt tokens of a launch */
+    void *scratch;                 /* DEVICE, of top-k */
     /* Learning, packing and the successors of a level, from observe() or expand() to the next product. */
     specrt__side side;
     /* Routes that follow from what a pass is fed, from route_ahead() to its product; not open: none do. */
@@ -569,6 +574,42 @@ static specrt_status specrt__session_make_from(specrt_cuda_session *s, specrt_er
     return status;
 }
 
+/* Whether a routed source chooses by what a pass gives. */
+static bool specrt__session_reads_states(const specrt_cuda_session *s) {
+    for (int32_t i = 0; i < s->policy->n_routed; i++)
+        if (s->policy->routed[i].kind == SPECRT__DEVICE_CLUSTERS ||
+            s->policy->routed[i].kind == SPECRT__DEVICE_SKETCH)
+            return true;
+    return false;
+}
+
+/* Row b of a table, for every row of the beam of sequence b. */
+static specrt_status specrt__session_make_repeats(specrt_cuda_session *s, specrt_error *err) {
+    const specrt_env *env = &s->policy->policy->env;
+    size_t n = (size_t)s->batch.n, k = (size_t)s->tree.topk;
+    size_t bytes = specrt_row_bytes(s->hidden, s->layout.n_cols);
+    int32_t *ids = NULL;
+    if (s->n_block == 0 || !specrt__session_reads_states(s)) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt__device_clear(&s->memory, n * k * bytes, &s->states, err));
+    specrt__cuda_packing *host = specrt__device_host<specrt__cuda_packing>(env, n, err);
+    int32_t *numbers = specrt__device_host<int32_t>(env, n * k, err);
+    for (size_t i = 0; numbers && i < n * k; i++) numbers[i] = (int32_t)(i / k);
+    specrt_status status = host && numbers
+                               ? specrt__device_upload(&s->memory, numbers, n * k, &ids, err)
+                               : SPECRT_STATUS_NO_MEMORY;
+    for (size_t i = 0; status == SPECRT_STATUS_OK && i < n; i++) {
+        SPECRT__CLEAR(&host[i], 1);
+        host[i].ids = ids + i * k;
+        host[i].n = &s->batch.beams[i].n;
+        host[i].rows = s->states + i * k * bytes;
+    }
+    if (status == SPECRT_STATUS_OK)
+        status = specrt__device_upload(&s->memory, host, n, &s->repeats, err);
+    specrt__base_free(env, numbers);
+    specrt__base_free(env, host);
+    return status;
+}
+
 static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt_error *err) {
     specrt__device_memory *m = &s->memory;
     specrt__batch_part *b = &s->batch;
@@ -589,6 +630,7 @@ static specrt_status specrt__session_make_scratch(specrt_cuda_session *s, specrt
     s->ring.k_best = s->k_best;
     SPECRT__TRY(specrt__device_clear(m, 1, &s->count, err));
     SPECRT__TRY(specrt__session_make_from(s, err));
+    SPECRT__TRY(specrt__session_make_repeats(s, err));
     if (s->confidence)
         SPECRT__TRY(specrt__device_clear(m, n * (size_t)s->n_block, &s->confidences, err));
     return specrt__session_clear(s, 1, specrt__session_ranking_bytes(s), &s->scratch, err);

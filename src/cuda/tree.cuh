@@ -73,11 +73,13 @@ typedef struct specrt__tree_position {
     /* Of row i of the beam of sequence b at b * step + i * each; NULL: confidence is the best path's
      * log-probability, of all rows */
     const float *confidences;
-    int32_t step, each;
+    int32_t step;
+    int32_t
+        each; /* 1: rows of a beam have their own proposals; 0: those of the first are for all */
 } specrt__tree_position;
 
 static inline specrt__tree_position specrt__tree_pass(void) {
-    return {-1, -INFINITY, NULL, 0, 0};
+    return {-1, -INFINITY, NULL, 0, 1};
 }
 
 /* The same of one sequence, whose confidences come first. */
@@ -105,10 +107,10 @@ static __device__ bool specrt__tree_continues(const specrt__tree_position &p,
 }
 
 /* Candidates [n_candidates, + n_beam * topk) of a sequence and the next pass, unless a block has ended.
- *   ids, logprobs [topk, topk]; row_step 0: [topk], of every row of the beam.  Twin: specrt_tree_expand */
+ *   ids, logprobs [topk, topk]; each 0: [topk].  Twin: specrt_tree_expand */
 static __device__ void specrt__tree_grow(const specrt__tree_position &p, specrt__cuda_tree *t,
-                                         const int32_t *ids, const float *logprobs,
-                                         int32_t row_step, int32_t topk, specrt_cuda_beam *beam) {
+                                         const int32_t *ids, const float *logprobs, int32_t topk,
+                                         specrt_cuda_beam *beam) {
     if (p.at >= 0 && !specrt__tree_continues(p, t)) return;
     int32_t level = t->level, first = t->n_candidates, n = t->n_beam * topk;
     int32_t thread = specrt__block_thread();
@@ -118,7 +120,8 @@ static __device__ void specrt__tree_grow(const specrt__tree_position &p, specrt_
         return;
     }
     for (int32_t i = thread; i < n; i += specrt__block_threads()) {
-        int32_t parent = level == 0 ? -1 : t->beam[i / topk], at = i / topk * row_step + i % topk;
+        int32_t parent = level == 0 ? -1 : t->beam[i / topk],
+                at = i / topk * p.each * topk + i % topk;
         t->tokens[first + i] = ids[at];
         t->parents[first + i] = parent;
         t->logprobs[first + i] =
@@ -150,7 +153,7 @@ static __global__ void specrt__tree_expand_kernel(specrt__tree_position position
                                                   specrt_cuda_beam *beams) {
     int64_t b = blockIdx.x, at = b * topk * topk;
     specrt__tree_grow(specrt__tree_position_of(position, b), &trees[b], ids + at, logprobs + at,
-                      topk, topk, &beams[b]);
+                      topk, &beams[b]);
 }
 
 /* The node of a candidate among chosen [n], which ascends; 0 for the root's -1. */
@@ -208,7 +211,7 @@ static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHOR
     int64_t b = blockIdx.z, at = b * r.k * r.k;
     if (!specrt__shortlist_rank(r)) return;
     specrt__tree_grow(specrt__tree_position_of(position, b), &trees[b], r.ids + at, r.logprobs + at,
-                      r.k, r.k, &beams[b]);
+                      r.k, &beams[b]);
     if (!drafts) return;
     __syncthreads(); /* the tree has its beam */
     specrt__tree_choose(&trees[b], &drafts[b]);
@@ -225,7 +228,7 @@ static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHOR
     if (!specrt__shortlist_rank(r)) return;
     specrt__tree_position p = specrt__tree_position_of(first, b);
     for (; p.at < r.max_n; p.at++, at += r.k) {
-        specrt__tree_grow(p, &trees[b], r.ids + at, r.logprobs + at, 0, r.k, &beams[b]);
+        specrt__tree_grow(p, &trees[b], r.ids + at, r.logprobs + at, r.k, &beams[b]);
         if (p.confidences) p.confidences++;
         __syncthreads();
     }

@@ -636,6 +636,7 @@ static inline void open_twin(twin *t, const shared_policy *p, const setting *how
     params.sampling.session += (uint64_t)i;
     t->block = (specrt_block){.n = how->n_block,
                               .hidden = block_states() + i * how->n_block * D,
+                              .by_position = 1, /* if anything routes, as on the device */
                               .p_min = how->p_min,
                               .confidence = how->n_confidence ? confidence_weights() : NULL,
                               .confidence_bias = how->confidence_bias};

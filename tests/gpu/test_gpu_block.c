@@ -23,6 +23,31 @@ static void test_twins(void) {
         }
 }
 
+/* Sources that route do so for each position, by the tokens before it and its state. */
+static void test_routes(void) {
+    static const char *const policies[] = {
+        "static:20/10+cluster:2@always=8+successor:6+sketch:8@keep=999",
+        "sketch:12@keep=999",
+        "window:30@min=8+successor:8",
+        "group:2@always=0+window:20",
+        "centroid:3+successor:9",
+        "static:20+retrieve:9@mode=async+sketch:8@keep=999"};
+    for (int32_t i = 0; i < 12 && test_failures == 0; i++) {
+        setting how = setting_of(policies[i / 2], i % 2 ? 3 : 1, i % 2 ? 4 : 6);
+        how.n_cycles = 3;
+        how.shared = i % 4 == 1;
+        how.p_min = i % 3 ? 0 : 0.5f;
+        how.n_confidence = i < 6 ? D : 0;
+        if (i % 4 == 2) how.sampling = (specrt_sampling){.temperature = 1, .seed = 4, .session = 9};
+        run(&how);
+    }
+    setting how = setting_of("static:40/20+cluster:2@always=8@beam=per_row", 1, 6);
+    run(&how);
+    how.draft = SPECRT_DRAFT_SAMPLED; /* of columns whose order is the CPU's */
+    how.sampling = (specrt_sampling){.temperature = 30, .seed = 4, .session = 9};
+    run(&how);
+}
+
 /* Blocks that end before a position of little confidence, or behind a path of little probability: some at
  * the first, none at all, and trees as well as chains. */
 static void test_confidence(void) {
@@ -115,10 +140,9 @@ static void test_unsupported(void) {
         {"static:40", 2, SPECRT_DRAFT_TOP_K, "p_min: expected 0 to 1, found 1.5", 1.5f},
         {"static:40", 2, SPECRT_DRAFT_TOP_K, "p_min: expected 0 to 1, found", NAN},
         {"static:40", 0, SPECRT_DRAFT_TOP_K, "p_min: expected 0 without n_block", 0.5f},
-        {"static:20+successor:6", 2, SPECRT_DRAFT_TOP_K, "with a source that routes, found 2", 0},
-        {"static:20+successor:6", 2, SPECRT_DRAFT_SAMPLED, "that routes, found 2", 0}};
+        {"static:40+group:2@beam=per_row", 2, SPECRT_DRAFT_TOP_K, "with beam=per_row, found 2", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        specrt_cuda_session_params params = {.tree = {6, 1, 7},
+        specrt_cuda_session_params params = {.tree = {6, 3, 7},
                                              .n_logits = V,
                                              .n_block = cases[i].n_block,
                                              .draft = cases[i].draft,
@@ -137,10 +161,11 @@ static void test_unsupported(void) {
 
 static const test_case cases[] = {
     {"twins", "draft what sessions of the CPU draft of a block", test_twins},
+    {"routes", "of each position", test_routes},
     {"confidence", "ends a draft, or a path of it", test_confidence},
     {"sampled", "chains of a block, by distributions", test_sampled},
     {"refusals", "of other positions, and behind a pass", test_refusals},
     {"launches", "are two, however many positions are ranked", test_launches},
-    {"unsupported", "routes and numbers out of range", test_unsupported},
+    {"unsupported", "paths with rows of their own, and numbers out of range", test_unsupported},
 };
 TEST_MAIN(cases)

@@ -76,6 +76,22 @@ static void test_blocks(void) {
     unbind(&b);
 }
 
+/* Rows that sources route to a position get the Markov head's part, too. */
+static void test_routed(void) {
+    static const char *const policies[] = {
+        "static:20/10+cluster:2@always=8+successor:6+sketch:8@keep=999",
+        "window:30+successor:8+sketch:8@keep=999"};
+    bound b;
+    bind_usual(&b, SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
+    for (int32_t i = 0; i < 4 && test_failures == 0; i++) {
+        setting how = setting_of(policies[i / 2], i % 2 ? 1 : 4, 5);
+        how.p_min = i == 2 ? 0.4f : 0;
+        how.n_confidence = D + RANK;
+        run(&how);
+    }
+    unbind(&b);
+}
+
 /* Each path has its own confidence, by its last token. */
 static void test_confidence(void) {
     bound b;
@@ -186,6 +202,7 @@ static void test_launches(void) {
 
 static const test_case cases[] = {
     {"blocks", "whose positions are chosen one after another", test_blocks},
+    {"routed", "blocks", test_routed},
     {"confidence", "of paths", test_confidence},
     {"passes", "of all sources", test_passes},
     {"sampled", "chains, of passes and of blocks", test_sampled},
