@@ -79,7 +79,7 @@ static void test_blocks(void) {
 /* Rows that sources route to a position get the Markov head's part, too. */
 static void test_routed(void) {
     static const char *const policies[] = {
-        "static:20/10+cluster:2@always=8+successor:6+sketch:8@keep=999",
+        "static:10/20+cluster:2@always=8+successor:6+sketch:8@keep=999",
         "window:30+successor:8+sketch:8@keep=999"};
     bound b;
     bind_usual(&b, SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
