@@ -36,18 +36,21 @@ $(BUILD)/single/%: $(BUILD)/tests/specrt/%.o $(BUILD)/single.o $(BUILD)/tools/hn
 test-single: $(SINGLE_TESTS) ## the header's unit tests, over include/specrt.h instead of src/
 	@printf '%s\n' $^ | xargs -P $(shell nproc) -I TEST sh -c 'TEST >TEST.log 2>&1 || { cat TEST.log; exit 255; }'
 
+# What compiles all kernels a second time, for debugging.
+SLOW_BUILDS := $(filter test_gpu_faults,$(GPU_TESTS))
+
 # A sanitized libspecrt.so would need a sanitized Python.
-test-build: $(if $(SAN),tools $(EXAMPLES:%=$(BUILD)/bin/%),all) $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(GPU_TESTS:%=$(BUILD)/tests/%) $(GPU_BENCH) $(PROGRAMS) # everything that `make test` runs
+test-build: $(if $(SAN),tools $(EXAMPLES:%=$(BUILD)/bin/%),all) $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(patsubst %,$(BUILD)/tests/%,$(if $(SAN),$(GPU_TESTS),$(filter-out $(SLOW_BUILDS),$(GPU_TESTS)))) $(GPU_BENCH) $(PROGRAMS) # everything that `make test` runs
 
 # What starts threads, for the sanitizer that is slow and looks at nothing else.
 THREADED := $(patsubst %.c,%,$(notdir $(shell grep -lE 'parallel_|pthread|specrt_worker|threads' $(TESTS))))
 test-threads: tools $(PROGRAMS) $(THREADED:%=$(BUILD)/tests/%)
 	@tests/run.sh $(BUILD) threads interrupt _build eval_compare
 
-test: test-build ## unit tests, compile tests, examples, command-line tests, with a share of their data [TIMES=1: with seconds of CPU]
+test: test-build ## unit tests, compile tests, examples, command-line tests, each at its basic promise [TIMES=1: with seconds of CPU]
 	@tests/run.sh $(TIMES:%=--times) $(BUILD) $(if $(SMOKE),bundle_info calibrate_usage)
 
-test-all: test-build ## tests of which `make test` takes a share of the data: all of the data [TIMES=1]
+test-all: test-build $(SLOW_BUILDS:%=$(BUILD)/tests/%) ## tests of which `make test` takes a share: all of their data [TIMES=1]
 	@tests/run.sh $(TIMES:%=--times) --all $(BUILD)
 
 test-cli: tools $(PROGRAMS) ## the command-line tests alone

@@ -11,6 +11,9 @@ if [ "$1" = --times ]; then times=$1; shift; fi
 if [ "$1" = --all ]; then all=$1; shift; export EVERYTHING=1; fi
 build=$1; shift
 . tests/sanitized.bash
+# A sanitized run has no --all beside it, and takes more.
+unset TEST_QUICK
+[ -n "${EVERYTHING:-}" ] || is_sanitized "$build/bin" || export TEST_QUICK=1
 passed=0 failed=0 skipped=0
 tally() { # name, output: add up its last "N passed, N failed, N skipped"
     local line; line=$(grep -oE '[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped' <<<"$2" | tail -n 1)
@@ -21,8 +24,10 @@ tally() { # name, output: add up its last "N passed, N failed, N skipped"
 # As many at a time as there are cores, reported in the order of their names; long ones begin.
 tests=$(find "$build/tests" -maxdepth 1 -name 'test_*' -type f -perm -u+x ! -name '*.*' | sort)
 if [ -n "$all" ]; then
-    shares=$(grep -lw test_brief tests/*/test_*.c | xargs -n 1 basename -s .c)
+    shares=$(grep -lwE 'test_brief|test_quick|LEFT_TO_ALL' tests/*/test_*.c | xargs -n 1 basename -s .c)
+    shares+=$'\n'test_gpu_faults # whose kernels are compiled for it alone
     tests="tests/compile/run.sh
+tests/python/run.sh $build
 $(grep -E "/($(paste -sd '|' <<<"$shares"))$" <<<"$tests")"
 elif [ $# = 0 ]; then
     tests="tests/python/run.sh $build

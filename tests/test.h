@@ -36,7 +36,7 @@ static jmp_buf test_escape;
     test_check_has(__FILE__, __LINE__, #text " holds " #part, (text), (part))
 #define CHECK_NEAR(a, b, tolerance)                                                                \
     test_check_near(__FILE__, __LINE__, #a " ~ " #b, (a), (b), (tolerance))
-#define SKIP(reason) (test_skipped = (reason), longjmp(test_escape, 1))
+#define SKIP(reason) ((void)(test_skipped = (reason)), longjmp(test_escape, 1))
 
 /* test_setting() : the value of the program's argument NAME=VALUE, or NULL. */
 static inline const char *test_setting(const char *name) {
@@ -48,10 +48,15 @@ static inline const char *test_setting(const char *name) {
 }
 
 /* test_brief() : a test takes so much of its data as reaches all of its code; EVERYTHING=1 takes all
- * (`make test-all`). */
+ * (`make test-all`). test_quick() : so much as shows its basic promise: `make test`, which sets TEST_QUICK, but
+ * under sanitizers. LEFT_TO_ALL() : a case that is breadth alone. */
 static inline int test_brief(void) {
     return getenv("EVERYTHING") == NULL;
 }
+static inline int test_quick(void) {
+    return getenv("TEST_QUICK") != NULL;
+}
+#define LEFT_TO_ALL() (test_quick() ? SKIP("takes its time: make test-all") : (void)0)
 
 static inline void test_fail(const char *file, int line, const char *what) {
     if (test_failures++ < 10) fprintf(stderr, "%s:%d: failed: %s\n", file, line, what);

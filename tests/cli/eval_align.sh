@@ -48,30 +48,9 @@ drafts_as_frozen lora@batch=4@rate=0 || fail "a rate of 0 drafts otherwise than 
 accepts compare --align lora@rate=0 --align-load a.safetensors --align-save c.safetensors
 cmp a.safetensors c.safetensors || fail "a snapshot came back other"
 
-# several at once, each with a drafter of its own
-accepts compare --align lora@batch=4@rate=0.01,osd@interval=1,lora@batch=2@optimiser=sgd
-prints "*(lora@batch=4@rate=0.01) *(osd@interval=1) *(lora@batch=2@optimiser=sgd) *all equal"
-
-# OSD, steps beside the cycles, plain descent
+# OSD
 accepts compare --align osd@interval=1 --align-save osd.safetensors
 prints "*window:64@min=16 (osd@interval=1) *compared with plain decoding: all equal"
-accepts compare --align lora@batch=4@optimiser=sgd --align-async
-prints "*all equal"
-accepts compare --align lora@batch=2 --temperature 0.7
-prints "*all equal"
-
-# a guard drafts with nothing that a rate of 1e9 made; several alignments
-accepts compare --align lora@batch=4@rate=1e9@clip=0@guard=1 --json
-has "rows[policy=$window (lora@batch=4@rate=1e9@clip=0@guard=1)][domain=all].align.n_looks=[1-9]*"
-drafts_as_frozen lora@batch=4@rate=1e9@clip=0@guard=1 || fail "a guard drafts with ruin"
-accepts compare --align lora@guard=2@batch=4,lora@batch=4,osd@guard=1@interval=1
-prints "*looks*back*restarts*all equal"
-
-# settings that ruin the drafter, or never train it: decoding goes on without loss
-accepts compare --align lora@batch=4@rate=1e9@clip=0
-prints "*all equal"
-accepts compare --align osd@interval=1@rate=1e9
-prints "*all equal"
 
 # what does not fit
 refuses 2 "*--align: expected off, lora, lora-paper or osd, found 'on'" compare --align on
@@ -104,6 +83,30 @@ refuses 3 "*cut.safetensors: *" compare --align lora --align-load cut.safetensor
 small=$CLI_TESTS/../../data/sample/draft-small.gguf
 refuses 3 "*alignment of all parameters: expected an EAGLE head, found an independent drafter*" \
     compare --align osd --draft "$small"
+
+is_quick && exit 0
+# several at once, each with a drafter of its own
+accepts compare --align lora@batch=4@rate=0.01,osd@interval=1,lora@batch=2@optimiser=sgd
+prints "*(lora@batch=4@rate=0.01) *(osd@interval=1) *(lora@batch=2@optimiser=sgd) *all equal"
+
+# steps beside the cycles, plain descent
+accepts compare --align lora@batch=4@optimiser=sgd --align-async
+prints "*all equal"
+accepts compare --align lora@batch=2 --temperature 0.7
+prints "*all equal"
+
+# a guard drafts with nothing that a rate of 1e9 made; several alignments
+accepts compare --align lora@batch=4@rate=1e9@clip=0@guard=1 --json
+has "rows[policy=$window (lora@batch=4@rate=1e9@clip=0@guard=1)][domain=all].align.n_looks=[1-9]*"
+drafts_as_frozen lora@batch=4@rate=1e9@clip=0@guard=1 || fail "a guard drafts with ruin"
+accepts compare --align lora@guard=2@batch=4,lora@batch=4,osd@guard=1@interval=1
+prints "*looks*back*restarts*all equal"
+
+# settings that ruin the drafter, or never train it: decoding goes on without loss
+accepts compare --align lora@batch=4@rate=1e9@clip=0
+prints "*all equal"
+accepts compare --align osd@interval=1@rate=1e9
+prints "*all equal"
 
 # an independent drafter learns by adapters in every layer
 accepts compare --align lora@batch=4@rate=0.01 --draft "$small" --align-save small.safetensors

@@ -37,13 +37,6 @@ under_list=$(sed -n 's/.*: accept length \([0-9.]*\),.*/\1/p' ../err)
 [ "$(drafted --target cut.gguf --draft cut.gguf)" = "$under_list" ] ||
     fail "a cut tail changes its model"
 
-# What calibration makes for one is of the target's head.
-accepts specrt prepare --for specrt --target "$target" --drafter alone.gguf --limit 2 --tokens 4 \
-    --text "$root/data/corpus/qa" --prompts "$root"/data/prompts/*.jsonl --with sketch \
-    --policy sketch:128 -o x
-prints "*sketch:128*"
-accepts decode --draft "$module" --bundle x/model.specb --policy sketch:128 --prompt x
-
 # one with another tokenizer, of the same size; one that has none
 LC_ALL=C sed 's/llama-bpe/llama-bpf/' alone.gguf >other.gguf
 refuses 3 "*other.gguf: *" decode --draft other.gguf --prompt x
@@ -68,3 +61,11 @@ refuses 3 "*folder/config.json: vocab_size: expected the target's 32768, found 1
     decode --draft folder/mtp.safetensors --prompt x
 refuses 3 "*alignment: expected an EAGLE head*, found an MTP module*" specrt-eval compare \
     --target "$target" --draft "$module" --align lora --policy full --max-tokens 4 --prompt x
+
+is_quick && exit 0
+# What calibration makes for one is of the target's head.
+accepts specrt prepare --for specrt --target "$target" --drafter alone.gguf --limit 2 --tokens 4 \
+    --text "$root/data/corpus/qa" --prompts "$root"/data/prompts/*.jsonl --with sketch \
+    --policy sketch:128 -o x
+prints "*sketch:128*"
+accepts decode --draft "$module" --bundle x/model.specb --policy sketch:128 --prompt x

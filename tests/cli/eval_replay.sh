@@ -8,7 +8,7 @@ accepts vocabtrim-calibrate --tokenizer "$sample/target.gguf" --corpus "$text" -
 accepts cograph-build --tokenizer "$sample/target.gguf" --corpus "$text" -o a.specb
 accepts cluster-build --model "$sample/target.gguf" --router centroid --clusters 64 \
     --iterations 4 -o a.specb
-accepts hnsw-build --model "$sample/target.gguf" --m 2 --ef-construction 8 --metric ip \
+is_quick || accepts hnsw-build --model "$sample/target.gguf" --m 2 --ef-construction 8 --metric ip \
     --min-recall 0 -o a.specb
 # of POLICY FIELD... : its fields over all domains and of the recorded tree, of the replay at hand
 of() {
@@ -32,6 +32,7 @@ for policy in full static:2048 static:4096/1024 window:700 microspec microspec-p
             *paper*"topk 1") continue ;; esac
         turn=$((turn + 1)) # briefly: a policy with trees, the next with chains
         if is_brief && [ $((turn % 2)) = 0 ]; then continue; fi
+        if is_quick && [ $((turn % 4)) = 1 ]; then continue; fi
         record a.trace "$policy" $tree
         accepts specrt-eval replay --trace a.trace --bundle a.specb --policy "$policy" --json
         found=$(of "$policy" accept_length coverage shortlist_rows)

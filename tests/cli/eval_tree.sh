@@ -28,9 +28,9 @@ sampled="--sampled-drafts --temperature 0.8"
 drafts_as "$sampled" "$sampled $chain"
 published="--num-steps 6 --topk 10 --num-draft-tokens 60"
 drafts_as --tree "$published"
-drafts_as "--tree --num-steps 2" "--topk 10 --num-steps 2 --num-draft-tokens 60"
 drafts_as "--tree --topk 4 --num-draft-tokens 9" "--topk 4 --num-steps 6 --num-draft-tokens 9"
-drafts_as "--topk 4" "--topk 4 --num-steps 6 --num-draft-tokens 60"
+is_quick || drafts_as "--tree --num-steps 2" "--topk 10 --num-steps 2 --num-draft-tokens 60"
+is_quick || drafts_as "--topk 4" "--topk 4 --num-steps 6 --num-draft-tokens 60"
 [ "$(cycles "")" != "$(cycles "$published")" ] || fail "a chain and a tree draft alike"
 for flags in "" --tree "--topk 4"; do
     accepts decode $flags

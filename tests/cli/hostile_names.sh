@@ -106,6 +106,7 @@ shows_clean
 prints "* b?[[]31m<i>? *"
 accepts specrt-eval replay --trace run.trace --policy microspec --json
 valid_json
+is_quick && exit 0
 accepts specrt-eval plan "${models[@]}" --max-tokens 4 --policy microspec --num-steps 2 --topk 1 \
     --measure 1
 shows_clean

@@ -7,10 +7,12 @@ fail() { echo "failed: $*"; exit 1; }
 skip() { echo "$*"; exit 77; }
 require() { command -v "$1" >/dev/null || skip "$1 is not installed"; }
 
-# most ALL BRIEF : a size or a list; the brief one reaches the same code. EVERYTHING=1 takes all (`make
-# test-all`). left_to_all : the whole test is for EVERYTHING=1.
+# most ALL BRIEF [QUICK] : a size or a list; the brief one reaches the same code. EVERYTHING=1 takes
+# all (`make test-all`). is_quick : `make test`, which takes what shows the basic promise; not under
+# sanitizers. left_to_all : the whole test is for EVERYTHING=1.
 is_brief() { [ -z "${EVERYTHING:-}" ]; }
-most() { if is_brief; then echo "$2"; else echo "$1"; fi; }
+is_quick() { [ -n "${TEST_QUICK:-}" ]; }
+most() { if is_quick; then echo "${3-$2}"; elif is_brief; then echo "$2"; else echo "$1"; fi; }
 left_to_all() { is_brief && skip "takes its time: make test-all"; }
 
 # data PATH : a file of the optional shared data, else the test is skipped.
@@ -34,24 +36,25 @@ holds() { json "$@" || fail "$1: another field: $(head -c 2000 "$1")"; }
 has() { holds ../out "$@"; }
 
 # prints PATTERN : what the last `accepts` put on stdout matches; warns PATTERN : on stderr.
-prints() { case $(cat ../out) in $1) ;; *) cat ../out; fail "stdout does not match $1" ;; esac; }
-warns() { case $(cat ../err) in $1) ;; *) cat ../err; fail "stderr does not match $1" ;; esac; }
+prints() { case $(<../out) in $1) ;; *) cat ../out; fail "stdout does not match $1" ;; esac; }
+warns() { case $(<../err) in $1) ;; *) cat ../err; fail "stderr does not match $1" ;; esac; }
 
 # refuses CODE PATTERN COMMAND... : that exit code, one line on stderr that matches PATTERN (a usage
 # error adds the hint to -h, warnings may come before), nothing on stdout, and no file made or changed.
 refuses() {
-    local code=$1 pattern=$2 before after found lines
+    local code=$1 pattern=$2 before after found out err line lines=()
     shift 2
     before=$(snapshot)
     "$@" >../out 2>../err # beside the test's folder, so that they are not among its files
     found=$?
     after=$(snapshot)
-    local out err
-    out=$(cat ../out) err=$(cat ../err)
+    out=$(<../out) err=$(<../err)
     [ $found = "$code" ] || fail "exit $found, expected $code, from: $*: $err"
-    lines=$(grep -vE ': (-h shows the options|warning: .*)$' <<<"$err")
-    [ "$(wc -l <<<"$lines")" = 1 ] || fail "more than one line from: $*: $err"
-    case $lines in $pattern) ;; *) fail "expected '$pattern', found: $err" ;; esac
+    while IFS= read -r line; do
+        case $line in *": -h shows the options" | *": warning: "*) ;; *) lines+=("$line") ;; esac
+    done <../err
+    [ ${#lines[@]} = 1 ] || fail "expected one line from: $*: $err"
+    case ${lines[0]} in $pattern) ;; *) fail "expected '$pattern', found: $err" ;; esac
     [ -z "$out" ] || fail "output on stdout from: $*: $out"
     [ "$before" = "$after" ] || fail "files changed by: $*: $after"
 }
@@ -67,8 +70,8 @@ shows_clean() {
     return 0
 }
 
-# snapshot : every file here with its size and content.
-snapshot() { find . -type f -exec cksum {} + | sort; }
+# snapshot : every file here with its size and content, or if large when it was written.
+snapshot() { find . -type f \( -size -256k -exec cksum {} + -o -printf '%p %i %s %T@\n' \) | sort; }
 
 # tells COMMAND... : the command and what it prints on stdout, for approved text, too.
 tells() {

@@ -14,7 +14,7 @@
 set -u
 times= all=
 if [ "$1" = --times ]; then times=$1; shift; fi
-if [ "$1" = --all ]; then all=$1; shift; export EVERYTHING=1; fi
+if [ "$1" = --all ]; then all=$1; shift; export EVERYTHING=1; unset TEST_QUICK; fi
 export CLI_TESTS; CLI_TESTS=$(cd "$(dirname "$0")" && pwd)
 CLI_BIN=$(cd "$1" && pwd) || exit 1
 export CLI_BIN PATH="$CLI_BIN:$PATH" LC_ALL=C CLI_SANITIZED=
@@ -32,7 +32,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 # takes_a_share TEST : of its data (lib.bash: most); it says something else then.
 takes_a_share() {
-    [ -z "${EVERYTHING:-}" ] && grep -q '$(most ' "$CLI_TESTS/$1"
+    [ -z "${EVERYTHING:-}" ] && grep -q '$(most \|^is_quick && exit' "$CLI_TESTS/$1"
 }
 
 # matches TEST STREAM : compare what was printed with what stands beside the test.
@@ -84,7 +84,7 @@ names=$(for script in "$CLI_TESTS"/*.sh; do
     if [ "$name" != run.sh ] && wanted "$name" "$@"; then echo "$name"; fi
 done)
 # Tests of much data begin, so that none runs alone at the end.
-first=$(cd "$CLI_TESTS" && grep -lE 'is_brief|\$\(most |left_to_all' $names </dev/null)
+first=$(cd "$CLI_TESTS" && grep -lE 'is_(brief|quick)|\$\(most |left_to_all' $names </dev/null)
 [ -z "$all" ] || names=$first
 { echo "$first"; grep -vxF "$first" <<<"$names"; } | xargs -r -P "$(nproc)" -n 1 bash -c 'one "$0"'
 for name in $names; do cat "$scratch/$name/report"; done

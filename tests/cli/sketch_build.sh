@@ -39,9 +39,12 @@ clustered() { # FILE OPTION...
 }
 clustered clusters.specb --threads 1 --json
 has 'clusters[].probed=2 4 8 16 32' n_clusters=12? 'clusters[probed=32].recall_of_best=[01]*'
-OPENBLAS_CORETYPE=Prescott clustered older.specb --threads 3
-prints '*of 12? clusters the best are previewed*'
-same clusters.specb older.specb
+other_kernels() {
+    OPENBLAS_CORETYPE=Prescott clustered older.specb --threads 3
+    prints '*of 12? clusters the best are previewed*'
+    same clusters.specb older.specb
+}
+is_quick || other_kernels
 accepts specrt-bundle info clusters.specb
 prints '*two bits in 240, chosen by recorded states; in 12? clusters*'
 accepts specrt-bundle verify clusters.specb

@@ -279,7 +279,7 @@ end_one() { # NUMBER SIGNAL CODE
     cmp <(sort eight-plain.jsonl) <(sort "$out")
 }
 ends=()
-for ((i = 0; i < $(most 20 8); i += 4)); do
+for ((i = 0; i < $(most 20 8 4); i += 4)); do
     end_one $i TERM 130 >>ends & ends+=($!)
     end_one $((i + 1)) INT 130 >>ends & ends+=($!)
     end_one $((i + 2)) HUP 130 >>ends & ends+=($!)

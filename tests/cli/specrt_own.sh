@@ -53,13 +53,17 @@ rm large.gguf
 # What the engine does not run has a tokenizer, and perhaps a head to make clusters of.
 instead() { LC_ALL=C sed "$1" "$target"; }
 instead 's/\(general.architecture............\)llama/\1mamba/' >mamba.gguf
-accepts own --target mamba.gguf --prompts "${prompts[@]}" --fill "$text" -o mamba
+mamba() {
+    accepts own --target mamba.gguf --prompts "${prompts[@]}" --fill "$text" -o mamba \
+        --with graph,clusters$(most "" "" @clusters=64@iterations=2),dynaspec,coral,sketch,index
+}
+mamba
 warns "*1/12\] try*mamba.gguf: general.architecture: 'mamba' is not *try is left out*: mamba.gguf: \
 the engine does not run it, so it answers no prompts: lists alone*2/5\] ranks*4/5\] clusters*"
 prints "*ranks *clusters *specrt-bundle export $PWD/mamba/model.specb --format sglang-pt *"
 accepts sh mamba/start.sh
 [ -s mamba/model.pt ] || fail "no list"
-accepts own --target mamba.gguf --prompts "${prompts[@]}" --fill "$text" -o mamba
+mamba
 [ "$(grep -c 'done before\|left out before' ../err)" = 5 ] || fail "$(cat ../err)"
 own --target mamba.gguf --prompts "${prompts[@]}" -o none >../out 2>../err
 [ $? = 2 ] || fail "answers of nobody: $(cat ../out ../err)"

@@ -136,6 +136,100 @@ accepts for_llama --drafter dflash.gguf --with none --size 100 -o dflash
 prints "* -md $PWD/dflash/drafter.gguf --spec-type draft-dflash --spec-draft-n-max 3"
 refuses 2 '*is a DFlash drafter: the engine runs DFlash and DSpark drafters from safetensors; *' \
     specrt prepare --target "$target" --drafter dflash.gguf --text text --for specrt -o x
+# Every wrong input is refused in one line, before anything is written.
+for lacks in '--target' '--for --target target' '-o --target target --for vllm' \
+    '--drafter --target target --for vllm -o x' \
+    '--text --target target --for vllm -o x --drafter eagle3'; do
+    refuses 2 "*expected --target, --drafter, --text or --endpoint, --for and -o, found no \
+${lacks%% *}" specrt prepare $(echo "$lacks" | cut -s -d ' ' -f 2-)
+done
+ln -s "$sample/target.gguf" same.gguf
+refuses 2 "*--drafter same.gguf: expected a smaller model or MTP layers, found the target, which \
+has no such layers*" for_llama --drafter same.gguf -o x
+refuses 2 '*--for: expected vllm, sglang, llama.cpp, text or specrt, found tgi*' \
+    prepare eagle3 --text text --for tgi -o x
+refuses 2 '*--text, --prompts: expected at most 32 paths' \
+    prepare eagle3 --text $(yes text | head -n 33) --for vllm -o x
+refuses 2 '*expected one of --size, --mass and --accept-loss, found two*' \
+    prepare eagle3 --text text --for vllm --size 9 --mass 0.5 -o x
+refuses 2 '*--with: expected graph, sketch, clusters or none, found grap*' \
+    prepare eagle3 --text text --for vllm --with grap -o x
+refuses 2 '*--with: expected graph, sketch, clusters or none, found graphs' \
+    prepare eagle3 --text text --for vllm --with sketch,graphs -o x
+refuses 1 '*missing: *No such file*' \
+    specrt prepare --target missing --drafter eagle3 --text text --for vllm -o x
+refuses 1 '*missing*' prepare missing --text text --for vllm -o x
+refuses 3 '*text*' prepare text --text text --for vllm -o x
+refuses 2 '*expected a folder of safetensors, which vllm loads; found a GGUF*' \
+    prepare "$CLI_TESTS/../../data/sample/target.gguf" --text text --for vllm -o x
+refuses 2 '*is a model of its own: SGLang scores a draft model by its whole vocabulary; expected*' \
+    prepare model --text text --for sglang -o x
+refuses 2 '*expected --endpoint and --prompts together*' \
+    prepare eagle3 --endpoint http://localhost/v1 --for vllm -o x
+refuses 1 '*text/c.txt: expected a folder, found a file' \
+    prepare eagle3 --text text --for vllm -o text/c.txt
+mkdir empty
+refuses 3 '*empty: no model inside; expected a .gguf, a .safetensors or*' \
+    prepare empty --text text --for vllm -o x
+cp -r eagle3 no-json && echo '{' >no-json/config.json
+refuses 3 '*no-json/config.json: expected a JSON object*' \
+    prepare no-json --text text --for vllm -o x
+cp -r eagle3 cut && head -c 2000 eagle3/model.safetensors >cut/model.safetensors
+refuses 3 '*cut/model.safetensors: tensor "d2t": ends at byte*is the download complete*' \
+    prepare cut --text text --for vllm -o x
+
+# stops CODE PATTERN COMMAND... : what a tool refuses ends the work with its line and code, and
+# nothing looks finished.
+stops() {
+    local code=$1 pattern=$2 found; shift 2
+    "$@" -q -o stopped >../out 2>../err
+    found=$?
+    [ $found = "$code" ] || fail "exit $found, expected $code: $(cat ../err)"
+    [ "$(grep -vcE ': (-h shows the options|warning: .*)$' ../err)" = 1 ] || fail "$(cat ../err)"
+    warns "$pattern"
+    [ ! -s ../out ] && [ ! -e stopped/start.sh ] || fail "finished: $(ls stopped)"
+    rm -r stopped
+}
+mkdir bare && cp target/config.json bare
+: >empty/a.txt
+stops 3 '*no tokens were counted: the corpus holds no text*' prepare eagle3 --text empty --for vllm
+mkdir stopped && cp -r out/. stopped # a start.sh of an earlier run names what is gone
+stops 3 '*no tokens were counted*' prepare eagle3 --text empty --for vllm
+cp -r eagle3 other && sed 's/32768/99/' eagle3/config.json >other/config.json
+prepare other --text text --for vllm -o x >../out 2>../err
+[ $? = 3 ] && [ ! -e x ] || fail "exit $?: $(ls x; cat ../err)"
+warns '*other: config.json: vocab_size: 99, and the target has 32768; take the drafter of*'
+
+# Nothing is counted before these are found.
+refuses 1 'specrt: gone: *' prepare eagle3 --text gone --for vllm -o x
+refuses 3 '*bare: no tokenizer in this folder; expected tokenizer.json, *' \
+    specrt prepare --target bare --drafter eagle3 --text text --for vllm -o x
+cp -r target short && head -c 3000 target/tokenizer.json >short/tokenizer.json
+refuses 3 '*short/tokenizer.json: byte 3000: not JSON: it ends too early*' \
+    specrt prepare --target short --drafter eagle3 --text text --for vllm -o x
+refuses 3 '*target/config.json: model is missing; expected an object*' \
+    specrt prepare --target target/config.json --drafter eagle3 --text text --for vllm -o x
+cp -r target no-config && rm no-config/config.json
+refuses 1 '*no-config/config.json: cannot open*' \
+    specrt prepare --target no-config --drafter eagle3 --text text --for vllm -o x
+refuses 3 '*target: no model inside*' prepare eagle --text text --for vllm --with clusters -o x
+refuses 2 '*--target target: expected a GGUF, which llama.cpp loads; found a folder*convert_hf*' \
+    prepare eagle3 --text text --for llama.cpp -o x
+refuses 2 '*--drafter eagle: is an EAGLE-1/2 drafter: llama.cpp drafts with EAGLE-3 heads*' \
+    prepare eagle --text text --for llama.cpp -o x
+refuses 2 '*--size: expected a whole number*found*many*' prepare eagle3 --text text --for vllm \
+    --size many -o x
+refuses 2 '*--size 40000: expected at most 32768, the tokens of target*' \
+    prepare eagle3 --text text --for vllm --size 40000 -o x
+refuses 2 '*--mass: expected a number from*to 1, found*2*' prepare eagle3 --text text --for vllm \
+    --mass 2 -o x
+refuses 2 '*-lead: expected a path that does not begin with a dash; write ./-lead' \
+    prepare eagle3 --text text --for vllm -o -lead
+mkdir locked && chmod 500 locked
+[ "$(id -u)" = 0 ] || refuses 1 '*locked/x: cannot make this folder: Permission denied*' \
+    prepare eagle3 --text text --for vllm -o locked/x
+is_quick && exit 0
+
 cp -r eagle3 block && size=', "draft_vocab_size": 600, "block_size": 8'
 config DFlashDraftModel "$size" >block/config.json
 accepts prepare block --text text --for vllm --size 300 --with none -o block-out
@@ -314,98 +408,6 @@ for folder in kills begun; do
     [ -d $folder/specrt-steps ] || fail "$folder is gone"
 done
 
-# Every wrong input is refused in one line, before anything is written.
-for lacks in '--target' '--for --target target' '-o --target target --for vllm' \
-    '--drafter --target target --for vllm -o x' \
-    '--text --target target --for vllm -o x --drafter eagle3'; do
-    refuses 2 "*expected --target, --drafter, --text or --endpoint, --for and -o, found no \
-${lacks%% *}" specrt prepare $(echo "$lacks" | cut -s -d ' ' -f 2-)
-done
-ln -s "$sample/target.gguf" same.gguf
-refuses 2 "*--drafter same.gguf: expected a smaller model or MTP layers, found the target, which \
-has no such layers*" for_llama --drafter same.gguf -o x
-refuses 2 '*--for: expected vllm, sglang, llama.cpp, text or specrt, found tgi*' \
-    prepare eagle3 --text text --for tgi -o x
-refuses 2 '*--text, --prompts: expected at most 32 paths' \
-    prepare eagle3 --text $(yes text | head -n 33) --for vllm -o x
-refuses 2 '*expected one of --size, --mass and --accept-loss, found two*' \
-    prepare eagle3 --text text --for vllm --size 9 --mass 0.5 -o x
-refuses 2 '*--with: expected graph, sketch, clusters or none, found grap*' \
-    prepare eagle3 --text text --for vllm --with grap -o x
-refuses 2 '*--with: expected graph, sketch, clusters or none, found graphs' \
-    prepare eagle3 --text text --for vllm --with sketch,graphs -o x
-refuses 1 '*missing: *No such file*' \
-    specrt prepare --target missing --drafter eagle3 --text text --for vllm -o x
-refuses 1 '*missing*' prepare missing --text text --for vllm -o x
-refuses 3 '*text*' prepare text --text text --for vllm -o x
-refuses 2 '*expected a folder of safetensors, which vllm loads; found a GGUF*' \
-    prepare "$CLI_TESTS/../../data/sample/target.gguf" --text text --for vllm -o x
-refuses 2 '*is a model of its own: SGLang scores a draft model by its whole vocabulary; expected*' \
-    prepare model --text text --for sglang -o x
-refuses 2 '*expected --endpoint and --prompts together*' \
-    prepare eagle3 --endpoint http://localhost/v1 --for vllm -o x
-refuses 1 '*text/c.txt: expected a folder, found a file' \
-    prepare eagle3 --text text --for vllm -o text/c.txt
-mkdir empty
-refuses 3 '*empty: no model inside; expected a .gguf, a .safetensors or*' \
-    prepare empty --text text --for vllm -o x
-cp -r eagle3 no-json && echo '{' >no-json/config.json
-refuses 3 '*no-json/config.json: expected a JSON object*' \
-    prepare no-json --text text --for vllm -o x
-cp -r eagle3 cut && head -c 2000 eagle3/model.safetensors >cut/model.safetensors
-refuses 3 '*cut/model.safetensors: tensor "d2t": ends at byte*is the download complete*' \
-    prepare cut --text text --for vllm -o x
-
-# stops CODE PATTERN COMMAND... : what a tool refuses ends the work with its line and code, and
-# nothing looks finished.
-stops() {
-    local code=$1 pattern=$2 found; shift 2
-    "$@" -q -o stopped >../out 2>../err
-    found=$?
-    [ $found = "$code" ] || fail "exit $found, expected $code: $(cat ../err)"
-    [ "$(grep -vcE ': (-h shows the options|warning: .*)$' ../err)" = 1 ] || fail "$(cat ../err)"
-    warns "$pattern"
-    [ ! -s ../out ] && [ ! -e stopped/start.sh ] || fail "finished: $(ls stopped)"
-    rm -r stopped
-}
-mkdir bare && cp target/config.json bare
-: >empty/a.txt
-stops 3 '*no tokens were counted: the corpus holds no text*' prepare eagle3 --text empty --for vllm
-mkdir stopped && cp -r out/. stopped # a start.sh of an earlier run names what is gone
-stops 3 '*no tokens were counted*' prepare eagle3 --text empty --for vllm
-cp -r eagle3 other && sed 's/32768/99/' eagle3/config.json >other/config.json
-prepare other --text text --for vllm -o x >../out 2>../err
-[ $? = 3 ] && [ ! -e x ] || fail "exit $?: $(ls x; cat ../err)"
-warns '*other: config.json: vocab_size: 99, and the target has 32768; take the drafter of*'
-
-# Nothing is counted before these are found.
-refuses 1 'specrt: gone: *' prepare eagle3 --text gone --for vllm -o x
-refuses 3 '*bare: no tokenizer in this folder; expected tokenizer.json, *' \
-    specrt prepare --target bare --drafter eagle3 --text text --for vllm -o x
-cp -r target short && head -c 3000 target/tokenizer.json >short/tokenizer.json
-refuses 3 '*short/tokenizer.json: byte 3000: not JSON: it ends too early*' \
-    specrt prepare --target short --drafter eagle3 --text text --for vllm -o x
-refuses 3 '*target/config.json: model is missing; expected an object*' \
-    specrt prepare --target target/config.json --drafter eagle3 --text text --for vllm -o x
-cp -r target no-config && rm no-config/config.json
-refuses 1 '*no-config/config.json: cannot open*' \
-    specrt prepare --target no-config --drafter eagle3 --text text --for vllm -o x
-refuses 3 '*target: no model inside*' prepare eagle --text text --for vllm --with clusters -o x
-refuses 2 '*--target target: expected a GGUF, which llama.cpp loads; found a folder*convert_hf*' \
-    prepare eagle3 --text text --for llama.cpp -o x
-refuses 2 '*--drafter eagle: is an EAGLE-1/2 drafter: llama.cpp drafts with EAGLE-3 heads*' \
-    prepare eagle --text text --for llama.cpp -o x
-refuses 2 '*--size: expected a whole number*found*many*' prepare eagle3 --text text --for vllm \
-    --size many -o x
-refuses 2 '*--size 40000: expected at most 32768, the tokens of target*' \
-    prepare eagle3 --text text --for vllm --size 40000 -o x
-refuses 2 '*--mass: expected a number from*to 1, found*2*' prepare eagle3 --text text --for vllm \
-    --mass 2 -o x
-refuses 2 '*-lead: expected a path that does not begin with a dash; write ./-lead' \
-    prepare eagle3 --text text --for vllm -o -lead
-mkdir locked && chmod 500 locked
-[ "$(id -u)" = 0 ] || refuses 1 '*locked/x: cannot make this folder: Permission denied*' \
-    prepare eagle3 --text text --for vllm -o locked/x
 # A full disk ends a step, and leaves no half of a file.
 (ulimit -f 8 && prepare eagle3 --text text --for vllm --size 300 -o full >../out 2>../err)
 [ $? = 1 ] && [ ! -e full/start.sh ] && [ ! -e full/model.specb ] || fail "$(ls full; cat ../err)"

@@ -32,7 +32,7 @@ def show(first, arrays):
     print()
 print("h", *info.values(), ":", *said["tree"], ": 0.5 : 4990 : 7 9 : full")
 with trace_writer.TraceWriter("written.trace", **info, **said) as trace:
-    for i in range(700):
+    for i in range(int(sys.argv[2])):
         n = int(rng.integers(1, 6))
         top, values, total = best(rng.standard_normal((n, V)), TOP)
         arrays = dict(tokens=ids(n), top_ids=top, top_logits=values, top_logsumexp=total)
@@ -62,7 +62,7 @@ with trace_writer.TraceWriter("written.trace", **info, **said) as trace:
 print("whole")
 PYTHON
 for hidden in yes no; do
-    accepts "$python" write.py $hidden
+    accepts "$python" write.py $hidden $(most 700 700 200)
     warns "top_ids: expected 10 numbers, found 1
 top_id: expected one of tokens, nodes, *"
     sed 's/ *$//' ../out >expected.txt
@@ -77,9 +77,11 @@ refuses 3 "*damaged.trace: block *: checksum: expected the stored one, found ano
     specrt-eval replay --trace damaged.trace --policy full
 accepts specrt-eval replay --trace written.trace --policy full,window:300 --json
 has 'rows[policy=full][domain=all].estimated=false'
-head -c $(($(stat -c %s written.trace) * 9 / 10)) written.trace >cut.trace
-accepts specrt-eval replay --trace cut.trace --policy full,window:300
-prints '*up to where a trace was cut*'
+if ! is_quick; then # of few blocks nothing is left
+    head -c $(($(stat -c %s written.trace) * 9 / 10)) written.trace >cut.trace
+    accepts specrt-eval replay --trace cut.trace --policy full,window:300
+    prints '*up to where a trace was cut*'
+fi
 
 # A log of any engine's, a record a line.
 cat >log.jsonl <<'JSON'

@@ -31,13 +31,13 @@ static void case_threads(void) {
     CHECK_INT(one.status, SPECRT_STATUS_OK);
     CHECK_INT(one.stats.n_files, 5);
     CHECK_INT(one.stats.bytes_read, one.stats.bytes_total);
-    for (int threads = 2; threads <= 4; threads++) {
+    for (int threads = 2; threads <= 4; threads += test_quick() ? 2 : 1) {
         gathered many = gather(path, NULL, threads);
         CHECK(many.sum == one.sum && many.digest == one.digest);
         CHECK(memcmp(&many.stats, &one.stats, sizeof one.stats) == 0);
         gather_free(&many);
     }
-    for (int64_t n = 2; n <= 4; n++) { /* few files: batches are dealt */
+    for (int64_t n = 2; n <= 4; n += test_quick() ? 2 : 1) { /* few files: batches are dealt */
         uint64_t sum = 0, digest = 0, records = 0;
         for (int64_t i = 0; i < n; i++) {
             corpus_options options = {.shard = i, .n_shards = n};
@@ -117,7 +117,7 @@ static void case_bad_order(void) {
                               line);
     }
     const char *path = put_file("order.jsonl", lines, at);
-    for (int threads = 1; threads <= 8; threads++) {
+    for (int threads = 1; threads <= 8; threads += test_quick() ? 3 : 1) {
         gathered g = gather(path, &strict, threads);
         CHECK_HAS(g.err.msg, "order.jsonl:1500: malformed JSON");
         gather_free(&g);
@@ -153,6 +153,7 @@ static void case_real(void) {
     check_real("domains/function_calling/BFCL_v4_multiple.json", 200, 200);
     check_real("domains/function_calling/BFCL_v4_live_multiple.json", 1053, 1090);
     test_data("README.md");
+    LEFT_TO_ALL();
     gathered g = gather(test_data("generations"), NULL, 2);
     CHECK_INT(g.stats.n_docs, 39578);
     CHECK_INT(g.stats.n_text_bytes, 52699016);

@@ -86,6 +86,7 @@ static specrt_status read_prompts(const void *bytes, size_t n, uint64_t *content
 }
 
 static void test_damage(void) {
+    LEFT_TO_ALL();
     static const char *const seeds[] = {"array", "bin",      "concatenated", "field", "messages",
                                         "npy",   "sharegpt", "text",         NULL};
     damage_seeds("fuzz_corpus", seeds, read_corpus);

@@ -78,6 +78,7 @@ static void case_text_bytes(void) {
 /* Three-byte characters without a break: forced at 64 MiB, on a character. */
 static void case_forced(void) {
     size_t n = (64u << 20) + 300000;
+    LEFT_TO_ALL();
     n -= n % 3;
     char *text = (char *)malloc(n);
     for (size_t i = 0; i < n; i++) text[i] = "\xE4\xB8\xAD"[i % 3];
@@ -126,12 +127,12 @@ static void case_safe_places(void) {
         "qwen/qwen.tiktoken",          "gguf/ggml-vocab-gpt-2.gguf",
         "gguf/ggml-vocab-falcon.gguf", "gguf/ggml-vocab-deepseek-llm.gguf"};
     gathered g = gather(test_data("generations/qwen/Qwen1.5-1.8B-Chat.json"), NULL, 1);
-    size_t n = g.n_text < 300000 ? g.n_text : 300000;
+    size_t most = test_quick() ? 40000 : 300000, n = g.n_text < most ? g.n_text : most;
     while (sl_utf8_valid(g.text, n) != n) n--;
     draw_state = 2;
-    char *made = make_text(300000);
-    size_t n_made = sl_utf8_valid(made, 300000);
-    for (size_t i = 0; i < sizeof tokenizers / sizeof tokenizers[0]; i++) {
+    char *made = make_text(most);
+    size_t n_made = sl_utf8_valid(made, most);
+    for (size_t i = 0; i < sizeof tokenizers / sizeof tokenizers[0]; i += test_quick() ? 2 : 1) {
         char path[128];
         snprintf(path, sizeof path, "tokenizers/%s", tokenizers[i]);
         check_safe_places(test_data(path), g.text, n);

@@ -51,6 +51,7 @@ static specrt_status read_pairs(const void *bytes, size_t n, uint64_t *content, 
 }
 
 static void test_damage(void) {
+    LEFT_TO_ALL();
     static const char *const of_counts[] = {"joined", "one", "folds", NULL}, *const of_pairs[] = {
                                                                                  "small", NULL};
     damage_seeds("fuzz_counts", of_counts, read_counts);

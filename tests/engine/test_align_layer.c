@@ -354,7 +354,7 @@ static void test_lora(void) {
 }
 static void test_full(void) {
     run_gradients(false, &full);
-    run_gradients(true, &full);
+    if (!test_quick()) run_gradients(true, &full);
 }
 
 /* Gradients of one batch by pools of other sizes, bit for bit; and added up over two passes. */

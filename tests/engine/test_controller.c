@@ -239,7 +239,7 @@ static void test_places(void) {
     run_places(&chain, "full", NULL);
     if (!test_brief()) run_places(&tree, "full", NULL);
     run_places(&tree, "window:64@kpre=3@min=16", NULL);
-    run_places(&tree, "window:64@kpre=3@min=16", SMALL);
+    if (!test_quick()) run_places(&tree, "window:64@kpre=3@min=16", SMALL);
 }
 
 /* An answer's end refuses no draft, though its path may end before one that was right. */
@@ -263,6 +263,7 @@ static void test_end(void) {
 /* A rate of 0 drafts as the frozen drafter does; another one drafts otherwise, twice alike, on any number
  * of threads, and loses no token. */
 static void test_repeats(void) {
+    LEFT_TO_ALL();
     run frozen = {.session = tree, .frozen = true}, still = {.session = tree};
     run first = {.session = tree}, again;
     still.params = learning(6, 0);
@@ -383,7 +384,7 @@ static void test_sampled(void) {
 
 /* Steps on a thread of their own come in when they are ready. */
 static void test_async(void) {
-    for (int mode = 0; mode < 2; mode++) {
+    for (int mode = 0; mode < (test_quick() ? 1 : 2); mode++) {
         run r = {.session = tree, .params = learning(4, 0.02f)};
         r.params.async = true;
         r.params.threads = 2;
@@ -517,6 +518,7 @@ static void test_guard_learns(void) {
 /* Weights that were good, and are no more: after one look drafts are the frozen drafter's; after eight,
  * learning begins again from there. */
 static void test_guard_returns(void) {
+    LEFT_TO_ALL();
     char dir[] = "/tmp/specrt-guard-XXXXXX", path[64];
     run frozen = {.session = chain, .frozen = true, .order = test_brief() ? "01" : "01201201"};
     run ruined = {.session = chain, .params = learning(4, 100)}, r = {.session = chain};

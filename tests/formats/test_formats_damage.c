@@ -203,6 +203,7 @@ static void damage_npy(void) {
 }
 
 static void test_damage(void) {
+    LEFT_TO_ALL();
     damage_gguf();
     damage_st();
     damage_npy();

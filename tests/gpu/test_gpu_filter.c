@@ -174,7 +174,7 @@ static void run_kinds(const specrt_sampling *settings, int n_settings) {
     for (int kind = 0; kind < KINDS; kind++)
         for (int i = 0; i < n_settings; i++)
             for (int n = 0; n < N_VOCABULARIES; n++)
-                if (turn++ % (test_brief() ? 13 : 5) == 0)
+                if (turn++ % (test_quick() ? 29 : test_brief() ? 13 : 5) == 0)
                     run_filter(VOCABULARIES[n], kind, settings[i]);
 }
 

@@ -113,6 +113,7 @@ static void test_passes(void) {
     widen();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int32_t above = 2; above <= 9 && test_failures == 0; above += above == 3 ? 6 : 1) {
+            if (test_quick() && (above == 9 ? 2 : above - 2) != (int32_t)i % 3) continue;
             setting how = setting_of(cases[i].policy, above);
             how.gemm = multiply;
             how.shared = cases[i].shared;

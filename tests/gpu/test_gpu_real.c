@@ -177,6 +177,7 @@ static void test_shapes(void) {
     bool real = gpu_long();
     for (int i = 0; i < 4; i++) {
         check_shape(dtypes[i], real ? 128256 : 300, real ? 4096 : 64, real ? 8192 : 129);
+        if (test_quick() && i > 0) continue;
         check_shape(dtypes[i], real ? 151936 : 77, real ? 3584 : 96, real ? 3072 : 40);
     }
 }

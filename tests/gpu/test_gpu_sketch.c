@@ -255,6 +255,7 @@ static void test_names(void) {
             w.n_lines = 1 + variant % 2;
             world_make(&w, distribution, true, variant == 3 ? 95 : 20);
             run_case(&w, (sizes){w.n_rows, 40, 1, variant > 1});
+            if (test_quick()) continue;
             run_case(&w, (sizes){w.n_rows - 7, 33, 3, variant == 1});
             run_case(&w, (sizes){w.n_rows / 2, 7, 7, false});
         }
@@ -268,6 +269,7 @@ static void test_many(void) {
     w.n_lines = 3;
     world_make(&w, NORMAL, true, 20);
     run_case(&w, (sizes){w.n_rows, 30, 9, true});
+    LEFT_TO_ALL();
     w.n_rows = 8999;
     w.n_cols = 32;
     w.n_lines = 1;

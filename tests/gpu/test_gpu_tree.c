@@ -315,8 +315,8 @@ static void test_sampled(void) {
 static void test_filtered(void) {
     for (size_t i = 0; i < 6; i++)
         for (int kind = 0; kind < 6; kind++)
-            if (takes(i, kind, 6)) run_verify(1 + random_below(150), 2, kind);
-    run_verify(test_brief() ? 400 : 1100, 2, 4);
+            if (takes(i, kind, 6)) run_verify(1 + random_below(test_quick() ? 60 : 150), 2, kind);
+    run_verify(test_quick() ? 130 : test_brief() ? 400 : 1100, 2, 4);
 }
 
 /* Vocabularies around a block, and of real size, whose tokens lie at the edges of blocks. */

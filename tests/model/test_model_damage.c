@@ -67,6 +67,7 @@ static void damage_config(void) {
 }
 
 static void test_damage(void) {
+    LEFT_TO_ALL();
     static const char *const seeds[] = {"blocks",  "json", "mtplx",       "npy",
                                         "offsets", "text", "safetensors", NULL};
     damage_seeds("fuzz_token_map", seeds, read_map);

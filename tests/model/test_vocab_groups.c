@@ -100,6 +100,7 @@ static void test_blocks(void) {
 
 /* A vocabulary has so many blocks, and no more. */
 static void test_most_blocks(void) {
+    LEFT_TO_ALL();
     const token_map_options o = {.values = TOKEN_MAP_BLOCKS};
     const size_t most = SPECRT_MAX_VOCAB / 16;
     char *text = (char *)malloc(9 * (most + 1) + 1), *end = text;

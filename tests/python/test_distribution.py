@@ -1,6 +1,7 @@
 """test_distribution.py : sampled drafts and trees of sessions in a batch emit the target's distribution, which a chi-square tells from
 plain sampling's and from the drafter's: over 20,000 tokens of a vocabulary of 20, whose next token follows from the
 last, so that every pair of neighbours is a draw."""
+import os
 import unittest
 
 import numpy as np
@@ -71,6 +72,7 @@ class Distribution(Folder):
             value, freedom = chi_square.fit(found, self.distribution)
             self.assertEqual(value < chi_square.bound(freedom), holds)
 
+    @unittest.skipIf(os.environ.get("TEST_QUICK"), "takes its time: make test-all")
     def test_trees(self):
         self.check(self.sessions("static:8+window:6@min=0", specrt.Tree(2, 2, 5)))
 

@@ -217,6 +217,7 @@ static void test_disturbed(void) {
 /* The text is the same where the locale has a decimal comma. Where the machine has no such locale, it is made
  * of the sources in /usr/share/i18n, if there are any. */
 static void test_locale(void) {
+    LEFT_TO_ALL(); /* making one takes its time */
     static char plain[SPECRT_COSTS_BYTES], text[SPECRT_COSTS_BYTES];
     char command[600];
     specrt_costs c = kept_costs(), found;

@@ -409,7 +409,8 @@ static void test_routed(void) {
         specrt_session_params sampled = {
             .n_logits = V, .tree = chain, .sampling = samplings[i], .draft = SPECRT_DRAFT_SAMPLED};
         top.tree.topk = top.tree.topk < 2 ? top.tree.topk : 2;
-        CHECK(holds(texts[i], session_fit(texts[i], &top, calm)));
+        if (!test_quick() || i % 2) CHECK(holds(texts[i], session_fit(texts[i], &top, calm)));
+        if (test_quick() && i % 2) continue;
         CHECK(holds(texts[i], session_fit(texts[i], &sampled, calm)));
     }
 }

@@ -35,6 +35,7 @@ static void check_lossless(truth_kind truth) {
     for (int k = 0; k < 3; k++) {
         decode_plain(&samplings[k], &plain);
         for (int i = 0; i < N_POLICIES; i++) {
+            if (test_quick() && (i + k + (int)truth) % 3 != 0) continue;
             setting set = {policies[i], truth, trees[(i + k) % 3], samplings[k]};
             decode_setting(&set, i % 2 == 1, &r);
             CHECK(memcmp(plain.stream, r.stream, N_TOKENS * sizeof *plain.stream) == 0);

@@ -379,6 +379,7 @@ static void test_table(void) {
     for (int k = 0; k < N_CALLS; k++)
         for (int place = 0; place < N_PLACES; place++)
             for (int i = 0; i < 6; i++) {
+                if (test_quick() && i != (k + place) % 6) continue;
                 app *a = app_open(i / 2, i % 2 ? 0.8f : 0);
                 go_to(a, place);
                 specrt_status status = calls[k].run(a);

@@ -258,7 +258,8 @@ static void test_round_trip(void) {
     open_all();
     for (int i = 0; i < N_SETTINGS; i++)
         for (int place = 0; place < PLACES; place++)
-            if (place != OPEN || settings[i].tree.topk == 1) check_round_trip(&settings[i], place);
+            if ((place != OPEN || settings[i].tree.topk == 1) && !(test_quick() && (i + place) % 2))
+                check_round_trip(&settings[i], place);
 }
 
 /* Whatever another text taught it, the answer is plain decoding's. */

@@ -67,6 +67,7 @@ static void count_outputs(tok_worker *w, const char *path, uint64_t *counts, uin
 }
 
 static void test_count_llama3(void) {
+    LEFT_TO_ALL();
     tokenizer *tok = open_data("tokenizers/llama3/tokenizer.model");
     tok_worker *w = worker_of(tok);
     uint64_t *counts = calloc((size_t)sl_tokenizer_n_vocab(tok), sizeof *counts), n_tokens = 0,
@@ -188,6 +189,7 @@ static void test_round_trip_llama3(void) {
     round_trips("tokenizers/llama3/tokenizer.model");
 }
 static void test_round_trip_o200k(void) {
+    LEFT_TO_ALL();
     round_trips("tokenizers/openai/o200k_base.tiktoken.gz");
 }
 
