@@ -43,6 +43,7 @@ done
 found=$(find "$root" . -maxdepth 1 -name ran)
 [ -z "$found" ] || fail "a name was run: $found"
 
+is_quick && exit 0
 # Goals that need each other run in order, however they are written.
 first=$(quiet_make BUILD=build -n -j 2 llama llama-fetch 2>/dev/null | grep -o -m 1 '[a-z]*\.sh')
 [ "$first" = fetch.sh ] || fail "make llama llama-fetch begins with $first"

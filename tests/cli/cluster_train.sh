@@ -81,7 +81,7 @@ cp one.specb before.specb
 cluster-build --model "$target" --clusters 32 --iterations 4 --trace a.trace --router dynaspec \
     --hidden 2048 --epochs 1000 --patience 1000 -f -o one.specb 2>../err &
 job=$!
-sleep 1
+sleep $(most 1 1 0.4)
 kill -INT $job 2>/dev/null || kill -TERM $job
 wait $job
 case $? in 130 | 143) ;; *) fail "expected an interrupted run" ;; esac

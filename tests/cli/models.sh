@@ -6,20 +6,22 @@ table=$PWD/table
 export WHEELS=$PWD/wheels CALLS=$PWD/calls FAULT=
 models() { "$root/tools/models.sh" got "${1-}" "${2-}" "$table"; } # NAME [FILE]
 
-# wheel PACKAGE-VERSION MEMBER DATA : the wheel with that inside.
-wheel() {
-    mkdir -p "wheels" "in/$(dirname "$2")"
-    cp "$3" "in/$2"
-    (cd in && python3 -m zipfile -c "../wheels/${1//-/_}.whl" "${2%%/*}") || fail "no wheel"
-    rm -r in
+# wheels : of lines "PACKAGE-VERSION MEMBER DATA", each a wheel with that inside.
+wheels() {
+    mkdir -p wheels
+    python3 -c 'import sys, zipfile
+for line in sys.stdin:
+    wheel, member, data = line.split()
+    zipfile.ZipFile("wheels/" + wheel.replace("-", "_") + ".whl", "w").write(data, member)' ||
+        fail "no wheel"
 }
 
 # The parts of `big`, of which 10 sorts before 2 as text; and one of text that is cut.
 seq 100000 >big
 split -n 11 -d -a 2 big part
 for i in {1..11}; do
-    wheel "big-part$i-1.0" "big_part$i/data/p.bin" "$(printf part%02d $((i - 1)))"
-done
+    printf 'big-part%d-1.0 big_part%d/data/p.bin part%02d\n' $i $i $((i - 1))
+done | wheels
 cat >cut.json <<'END'
 [
   {
@@ -46,13 +48,15 @@ cat >cut.json <<'END'
         "from": "gpt",
         "value": "It
 END
-wheel text-0.1 text/cut.json cut.json
 # 64 rows of 256 columns in Q6_K behind 40 other bytes; the last two of 210 are the scale, 1.0.
 python3 -c 'import random, sys
 random.seed(1)
 row = lambda: bytes(random.randrange(1, 100) for _ in range(208)) + b"\x00\x3c"
 sys.stdout.buffer.write(bytes(40) + b"".join(row() for _ in range(64)) + b"more")' >rows
-wheel head-0.1 head/rows rows
+wheels <<'END'
+text-0.1 text/cut.json cut.json
+head-0.1 head/rows rows
+END
 
 sum_of() { sha256sum <"$1" | cut -d ' ' -f 1; }
 # entry NAME PACKAGES HOLDS JOINED MAKES [SHA256] [KIND]

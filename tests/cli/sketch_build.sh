@@ -126,15 +126,18 @@ rows=$((64 + 240 * 16 + 4 * 8)) # where docs/FORMAT.md puts them, behind a basis
 cmp -s -n $rows even.bin ranked.bin && fail "ranks do not change the basis"
 
 # measured with a trace of its own, all of the other chooses directions
-accepts sketch-build --json --model "$sample/target.gguf" --trace a.trace --held-out a.trace \
-    --states 100 --min-recall 0.8
-has n_states=100 'recommended_keep=*'
-is_brief || has n_states_basis=161 \
-    'recall[keep=512].recall_at_10=0.955 0.989 0.992 0.993 0.993 0.993'
-all=$(json ../out n_states_basis)
-accepts specrt-bundle info on1.specb --json
-measured=$((all / 2 < 60 ? all / 2 : 60)) # at most half of a trace
-has provenance.sketch.n_states_basis=$((all - measured))
+held_out() {
+    accepts sketch-build --json --model "$sample/target.gguf" --trace a.trace --held-out a.trace \
+        --states 100 --min-recall 0.8
+    has n_states=100 'recommended_keep=*'
+    is_brief || has n_states_basis=161 \
+        'recall[keep=512].recall_at_10=0.955 0.989 0.992 0.993 0.993 0.993'
+    all=$(json ../out n_states_basis)
+    accepts specrt-bundle info on1.specb --json
+    measured=$((all / 2 < 60 ? all / 2 : 60)) # at most half of a trace
+    has provenance.sketch.n_states_basis=$((all - measured))
+}
+is_quick || held_out
 
 refuses 2 '*--held-out: expected --trace*' sketch-build --model m.gguf --held-out a.trace \
     -o x.specb

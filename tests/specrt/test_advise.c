@@ -57,6 +57,9 @@ static void test_among_ties_the_fewest_bytes(void) {
     CHECK(a.outcome == SPECRT_OUTCOME_FASTER);
     ways[2].bytes = ways[1].bytes; /* then the faster one */
     CHECK(advise(ways, 4, NULL).chosen == 1);
+    ways[0] = way_of("slow", 1, 0.5, 0.2, 0.001); /* the fastest is the second, and nothing ties */
+    a = advise(ways, 2, ties);
+    CHECK(a.chosen == 1 && a.n_ties == 0 && !ties[0] && ties[1]);
 }
 
 /* Neither wide intervals nor nearness alone make a tie. */

@@ -60,6 +60,16 @@ static void test_few(void) {
     CHECK(costs.target.n == 1 && costs.draft.n == 1 && !costs.disturbed);
 }
 
+/* The most nodes are no size that is held back, too: of 40 there are as many sizes as of 39. */
+static void test_most(void) {
+    for (int32_t most = 39; most <= 41; most++) {
+        machine m = {.chance = 5, .right = 1};
+        const specrt_meter meter = {&m, pass, {most, 1, 0, 0}};
+        REQUIRE(specrt_costs_measure(&meter, 0, 1, &costs, NULL) == SPECRT_STATUS_OK);
+        CHECK_INT(costs.target.n, most > 40 ? 18 : 17);
+    }
+}
+
 static void check_head(const specrt_curve *c, int32_t n, bool first) {
     for (int32_t rows = 256; rows <= 128000; rows = rows * 9 / 8)
         if (rows < 19000 || rows > 22000) /* beside the edge */
@@ -191,11 +201,12 @@ static void test_late(void) {
     REQUIRE(specrt_costs_measure(&meter, 0.01, 0, &costs, NULL) == SPECRT_STATUS_OK);
     CHECK(costs.target.n >= 2 && costs.target.n < 10 && costs.draft.n == 2);
     CHECK(calls[1] == 1 + 2 && calls[2] == 1 && calls[4] == 2 && calls[64] == 0);
+    CHECK_INT(calls[0], calls[1] + 1); /* a draft of one token decides, and one of 8 does not */
     int32_t more[65] = {0}; /* two rounds disagree: what decides has others, until they agree */
     const specrt_meter first = {more, slow_at_first, {64, 8, 0, 0}};
     REQUIRE(specrt_costs_measure(&first, 0.01, 0, &costs, NULL) == SPECRT_STATUS_OK);
     CHECK(more[1] > 1 + 2 && more[1] <= 1 + 5 && more[4] == more[1] - 1 && more[2] <= 1);
-    CHECK(!costs.disturbed && more[64] == 0);
+    CHECK(!costs.disturbed && more[64] == 0 && more[0] == more[1] + 1);
     char line[SPECRT_COSTS_TEXT];
     costs.disturbed = 1;
     specrt_costs_busy(&costs, line);
@@ -241,6 +252,7 @@ static void test_fails(void) {
 static const test_case cases[] = {
     {"few", "sizes and rounds of auto", test_few},
     {"all", "a machine with a cache, disturbed now and then", test_all},
+    {"most", "as many nodes as a pass takes", test_most},
     {"noise", "rising curves whatever the clock says", test_noise},
     {"disturbed", "intervals too wide to choose by", test_disturbed},
     {"quartile", "most rounds disturbed", test_quartile},
