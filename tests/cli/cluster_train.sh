@@ -34,18 +34,21 @@ accepts specrt-eval replay --trace c.trace --bundle one.specb --model "$target" 
 row='rows[policy=dynaspec][domain=all]'
 has "$row.coverage=$covered" "$row.coverage_estimated=false"
 # A drafter with a head of its own: its clusters, and a router that reads the target's embedding.
-small=$sample/draft-small.gguf
-accepts specrt-eval record --target "$target" --draft "$small" --num-steps 3 --topk 1 \
-    --draft-top 0 --prompts "$CLI_TESTS"/../../data/prompts/{code,qa,math}.jsonl --limit 2 \
-    --max-tokens 20 -o d.trace
-accepts cluster-build --model "$small" --embedding "$target" --clusters 8 --iterations 4 \
-    --trace d.trace --hidden 32 --router dynaspec -o small.specb
-accepts specrt-eval replay --trace d.trace --bundle small.specb --model "$small" \
-    --embedding "$target" --policy dynaspec
-accepts specrt-eval decode --target "$target" --draft "$small" --bundle small.specb \
-    --policy dynaspec --prompt "The cat" --max-tokens 8
-refuses 2 "*the router reads an embedding of 256 columns, found 96*" specrt-eval replay \
-    --trace d.trace --bundle small.specb --model "$small" --policy dynaspec
+of_small() {
+    small=$sample/draft-small.gguf
+    accepts specrt-eval record --target "$target" --draft "$small" --num-steps 3 --topk 1 \
+        --draft-top 0 --prompts "$CLI_TESTS"/../../data/prompts/{code,qa,math}.jsonl --limit 2 \
+        --max-tokens 20 -o d.trace
+    accepts cluster-build --model "$small" --embedding "$target" --clusters 8 --iterations 4 \
+        --trace d.trace --hidden 32 --router dynaspec -o small.specb
+    accepts specrt-eval replay --trace d.trace --bundle small.specb --model "$small" \
+        --embedding "$target" --policy dynaspec
+    accepts specrt-eval decode --target "$target" --draft "$small" --bundle small.specb \
+        --policy dynaspec --prompt "The cat" --max-tokens 8
+    refuses 2 "*the router reads an embedding of 256 columns, found 96*" specrt-eval replay \
+        --trace d.trace --bundle small.specb --model "$small" --policy dynaspec
+}
+is_quick || of_small
 cluster-build --model "$target" --clusters 8 --iterations 4 --trace a.trace --router coral \
     --json -o one.specb >../json ||
     fail "coral is not trained"

@@ -26,20 +26,23 @@ With here.costs auto drafts from *"
 fi
 
 seconds=0.1
-accepts plan --json --topk 4 --num-steps 2 --policy window:64@min=16
-for key in costs.head costs.draft costs.target costs.error_median costs.prompt costs.prompt_all \
-    costs.draft_prompt recommended outcome pruning_outcome advice; do
-    has "$key=*"
-done
-has 'choices[policy=window:64@min=16].num_steps=2' 'choices[policy=window:64@min=16].topk=4'
-for key in num_draft_tokens tokens_per_second ci95 speedup_plain accept_length; do
-    has "choices[policy=window:64@min=16].$key=?*"
-done
-if busy; then
-    has costs.disturbed=true recommended=null recommended_policy=null outcome=null
-else
-    has costs.disturbed=false 'recommended.policy=?*' 'outcome=[a-z]*'
-fi
+plan_json() {
+    accepts plan --json --topk 4 --num-steps 2 --policy window:64@min=16
+    for key in costs.head costs.draft costs.target costs.error_median costs.prompt costs.prompt_all \
+        costs.draft_prompt recommended outcome pruning_outcome advice; do
+        has "$key=*"
+    done
+    has 'choices[policy=window:64@min=16].num_steps=2' 'choices[policy=window:64@min=16].topk=4'
+    for key in num_draft_tokens tokens_per_second ci95 speedup_plain accept_length; do
+        has "choices[policy=window:64@min=16].$key=?*"
+    done
+    if busy; then
+        has costs.disturbed=true recommended=null recommended_policy=null outcome=null
+    else
+        has costs.disturbed=false 'recommended.policy=?*' 'outcome=[a-z]*'
+    fi
+}
+is_quick || plan_json
 
 # From a recording, without decoding; then the same checked.
 specrt-eval record --target "$target" --draft "$draft" --num-steps 3 --topk 1 --max-tokens 8 \
