@@ -24,7 +24,8 @@ tally() { # name, output: add up its last "N passed, N failed, N skipped"
 # As many at a time as there are cores, reported in the order of their names; long ones begin.
 tests=$(find "$build/tests" -maxdepth 1 -name 'test_*' -type f -perm -u+x ! -name '*.*' | sort)
 if [ -n "$all" ]; then
-    shares=$(grep -lwE 'test_brief|test_quick|LEFT_TO_ALL' tests/*/test_*.c | xargs -n 1 basename -s .c)
+    shares=$(grep -lwE 'test_brief|test_quick|LEFT_TO_ALL' tests/*/test_*.c |
+        xargs -n 1 basename -s .c)
     shares+=$'\n'test_gpu_faults # whose kernels are compiled for it alone
     tests="tests/compile/run.sh
 tests/python/run.sh $build

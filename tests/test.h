@@ -48,8 +48,8 @@ static inline const char *test_setting(const char *name) {
 }
 
 /* test_brief() : a test takes so much of its data as reaches all of its code; EVERYTHING=1 takes all
- * (`make test-all`). test_quick() : so much as shows its basic promise: `make test`, which sets TEST_QUICK, but
- * under sanitizers. LEFT_TO_ALL() : a case that is breadth alone. */
+ * (`make test-all`). test_quick() : so much as shows its basic promise, in `make test` of a plain build,
+ * where tests/run.sh sets TEST_QUICK. LEFT_TO_ALL() : a case that is breadth alone. */
 static inline int test_brief(void) {
     return getenv("EVERYTHING") == NULL;
 }

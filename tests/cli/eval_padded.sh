@@ -69,7 +69,9 @@ json plain '[].ids' | tr ' ' '\n' | awk '$1 > 32761 { exit 1 }' || fail \
     "padding was drawn: $(cat plain)"
 for policy in full window:64@min=16; do
     for flags in "--topk 1 --num-steps 3" "--topk 3 --num-steps 3 --num-draft-tokens 9"; do
-        case "$policy $flags" in "full --topk 1"* | *"@min=16 --topk 3"*) ! is_quick || continue ;; esac
+        case "$policy $flags" in
+            "full --topk 1"* | *"@min=16 --topk 3"*) ! is_quick || continue ;;
+        esac
         accepts specrt-eval compare "${pair[@]}" "${few[@]}" "${hot[@]}" --policy $policy $flags
         prints "*compared with plain decoding: all equal*"
     done

@@ -28,8 +28,8 @@ fi
 seconds=0.1
 plan_json() {
     accepts plan --json --topk 4 --num-steps 2 --policy window:64@min=16
-    for key in costs.head costs.draft costs.target costs.error_median costs.prompt costs.prompt_all \
-        costs.draft_prompt recommended outcome pruning_outcome advice; do
+    for key in costs.head costs.draft costs.target costs.error_median costs.prompt \
+        costs.prompt_all costs.draft_prompt recommended outcome pruning_outcome advice; do
         has "$key=*"
     done
     has 'choices[policy=window:64@min=16].num_steps=2' 'choices[policy=window:64@min=16].topk=4'

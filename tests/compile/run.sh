@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run.sh : the header under every standard and option, with gcc; with EVERYTHING=1 (`make test-all`)
-# optimised and with clang, too; with TEST_QUICK=1 (`make test`) in C99, C++11 and small. Closes with
-# "N passed, N failed, N skipped".
+# optimised and with clang, too; with TEST_QUICK=1 (`make test`) in C99, in C++11 and small. Closes
+# with "N passed, N failed, N skipped".
 set -u
 EVERYTHING=${EVERYTHING:-} quick=${TEST_QUICK:-}
 here=$(dirname "$0") passed=0 failed=0 skipped=0
