@@ -58,4 +58,4 @@ accepts specrt-eval plan "${pair[@]:0:4}" --prompt hi --max-tokens 8 --topk 1 --
     --measure 0.1 --json
 has 'choices[policy=full@head=q4_0].policy_text=full@head=q4_0' \
     'choices[policy=full@head=q4_0].shortlist_rows=32768*'
-grep -q "head=q8_0" ../out && fail "q8_0 was tried over a head in q8_0"
+! grep -q "head=q8_0" ../out || fail "q8_0 was tried over a head in q8_0"
