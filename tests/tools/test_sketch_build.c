@@ -9,6 +9,7 @@
 
 static uint64_t state = 20261125;
 static const cli_common quiet = {0};
+static const row_clusters none = {0};
 
 typedef struct world {
     float *rows;
@@ -384,7 +385,7 @@ static void sketched_open(sketched *x, int32_t n, int32_t d, int32_t rank, int32
     world_open(&x->w, normal((int64_t)n * d), n, d, 150, 1);
     REQUIRE(!states_truth(&x->states, &x->w.order, 2, NULL));
     REQUIRE(!basis_make(&x->w.order, &x->states, rank, 2, &quiet, &x->b, NULL));
-    REQUIRE(!sketch_make(&x->w.order, &x->b, n_signs, true, 3, &x->sketch, NULL));
+    REQUIRE(!sketch_make(&x->w.order, &x->b, &none, n_signs, true, 3, &x->sketch, NULL));
     x->s = section_of(x->sketch.bytes);
 }
 
@@ -464,7 +465,7 @@ static void test_section(void) {
         for (int place = 0; place < s->n; place++) check_place(&x, place);
         for (size_t place = (size_t)s->n; place % 16; place++)
             CHECK_INT(s->bytes[s->scales + place], 0);
-        REQUIRE(!sketch_make(&x.w.order, &x.b, s->n_signs, true, 1, &again, NULL));
+        REQUIRE(!sketch_make(&x.w.order, &x.b, &none, s->n_signs, true, 1, &again, NULL));
         CHECK(memcmp(again.bytes, x.sketch.bytes, again.n_bytes) == 0);
         fixture_section part = {
             "sketch",        3, SPECRT_SECTION_DEPENDS_HEAD, x.sketch.bytes, x.sketch.n_bytes,
@@ -579,6 +580,100 @@ static void test_recall(void) {
     sketched_close(&x);
 }
 
+/* ---- clusters ---- */
+
+/* Half of the mean square by which scores of a place and of a mean row differ. */
+static double distance(const sketched *x, const double *numbers, double constant,
+                       const double *mean) {
+    double sum = pow(constant - mean[x->s.rank], 2);
+    for (int32_t k = 0; k < x->s.rank; k++) sum += x->b.weights[k] * pow(numbers[k] - mean[k], 2);
+    return sum / 2;
+}
+
+/* Means are those of their rows, rows keep their order, and hardly any row is nearer to another mean. */
+static void check_clusters(const sketched *x, const row_clusters *c, const int32_t *was) {
+    double numbers[496], mean[497], own = 0, nearest = 0;
+    CHECK_INT(c->starts[0], 0);
+    CHECK_INT(c->starts[c->n], x->s.n);
+    for (int32_t m = 0; m < c->n; m++) {
+        const double *stored = c->means + m * (x->s.rank + 1);
+        uint32_t n = c->starts[m + 1] - c->starts[m];
+        int last = -1;
+        memset(mean, 0, sizeof mean);
+        REQUIRE(c->starts[m] < c->starts[m + 1]);
+        for (uint32_t i = c->starts[m]; i < c->starts[m + 1]; i++) {
+            int before = 0;
+            double constant = numbers_of(x, (int)i, numbers), least = INFINITY;
+            for (int32_t k = 0; k < x->s.rank; k++) mean[k] += numbers[k] / n;
+            mean[x->s.rank] += constant / n;
+            for (int32_t j = 0; j < c->n; j++)
+                least = fmin(least, distance(x, numbers, constant, c->means + j * (x->s.rank + 1)));
+            own += distance(x, numbers, constant, stored);
+            nearest += least;
+            while (was[before] != x->w.order.rows[i]) before++;
+            CHECK(before > last);
+            last = before;
+        }
+        for (int32_t k = 0; k <= x->s.rank; k++) /* none in directions that there are not */
+            CHECK_NEAR(stored[k], k < x->s.rank && !(x->b.weights[k] > 0) ? 0 : mean[k], 1e-5);
+    }
+    CHECK(own < 1.02 * nearest);
+}
+
+/* The share of a state's best rows in the clusters whose records score best, and all of their places. */
+static void check_probed(const sketched *x, const row_clusters *c) {
+    sketch_recall_table t;
+    double scores[300 + 12];
+    const struct probed_recall *p = &t.probed[1];
+    int hits = 0, firsts = 0, places = 0;
+    REQUIRE(!sketch_recall_measure(&x->sketch, &x->states, 0.9, 77, 2, &t, NULL));
+    CHECK_INT(t.n_probed, 2);
+    CHECK_INT(p->clusters, c->n / 4);
+    for (int32_t i = 0; i < x->states.n_measured; i++) {
+        sketched wider = *x;
+        wider.s.n += c->n;
+        score_all(&wider, x->states.states + i * x->states.dim, true, scores);
+        for (int32_t m = 0; m < c->n; m++) {
+            if (n_above(scores + x->s.n, c->n, m) >= p->clusters) continue;
+            places += (int)(c->starts[m + 1] - c->starts[m]);
+            for (uint32_t v = c->starts[m]; v < c->starts[m + 1]; v++)
+                for (int b = 0; b < BUILD_K; b++) {
+                    bool in = x->w.order.rows[v] == x->states.best[i * BUILD_K + b];
+                    hits += in;
+                    firsts += b == 0 && in;
+                }
+        }
+    }
+    double n = x->states.n_measured;
+    CHECK_NEAR(p->recall, hits / (n * BUILD_K), 0.01);
+    CHECK_NEAR(p->recall_best, firsts / n, 0.03);
+    CHECK_NEAR(p->places, places / n, 2);
+    CHECK_NEAR(p->bytes,
+               (double)(x->s.center - 64) + c->n * 64 + p->places * (x->s.n_signs / 8.0 + 2), 3);
+}
+
+static void test_clusters(void) {
+    sketched x;
+    row_clusters c;
+    int32_t was[300];
+    specrt_sketch_header header;
+    sketched_open(&x, 300, 40, 240, 64);
+    memcpy(was, x.w.order.rows, sizeof was);
+    sketch_free(&x.sketch);
+    REQUIRE(!clusters_make(&x.w.order, &x.b, 12, 3, &quiet, &c, NULL));
+    REQUIRE(c.n >= 8 && c.n <= 12);
+    check_clusters(&x, &c, was);
+    REQUIRE(!sketch_make(&x.w.order, &x.b, &c, 64, true, 2, &x.sketch, NULL));
+    x.s = section_of(x.sketch.bytes);
+    memcpy(&header, x.sketch.bytes, sizeof header);
+    CHECK_INT(header.n_clusters, c.n);
+    CHECK(memcmp(sketch_starts(&x.sketch.view), c.starts, 4 * ((size_t)c.n + 1)) == 0);
+    for (int place = 0; place < x.s.n; place++) check_place(&x, place);
+    check_probed(&x, &c);
+    clusters_free(&c);
+    sketched_close(&x);
+}
+
 /* ---- without memory ---- */
 
 static int sketch_all(void *arg) {
@@ -588,14 +683,17 @@ static int sketch_all(void *arg) {
     basis b = {.rank = 0};
     sketch s = {.bytes = NULL};
     sketch_recall_table t;
+    row_clusters c = {.n = 0};
     specrt_status status = order_open(&o->head, NULL, 1, &order, NULL);
     if (!status) status = states_synthetic(&order, 60, 1, &states, NULL);
     if (!status) states.n_measured = 20;
     if (!status) status = states_truth(&states, &order, 1, NULL);
     if (!status) status = basis_make(&order, &states, 240, 1, &quiet, &b, NULL);
-    if (!status) status = sketch_make(&order, &b, 32, true, 1, &s, NULL);
+    if (!status) status = clusters_make(&order, &b, 7, 1, &quiet, &c, NULL);
+    if (!status) status = sketch_make(&order, &b, &c, 32, true, 1, &s, NULL);
     if (!status) status = sketch_recall_measure(&s, &states, 1, 1, 1, &t, NULL);
     sketch_free(&s);
+    clusters_free(&c);
     basis_free(&b);
     states_free(&states);
     order_free(&order);
@@ -637,6 +735,7 @@ static const test_case cases[] = {
     {"nothing_varies", "rows or states that are all alike", test_nothing_varies},
     {"section", "every bit and scale of a section", test_section},
     {"recall", "what a search finds, by plain sums", test_recall},
+    {"clusters", "means, order and recall of clusters, by plain sums", test_clusters},
     {"no_memory", "every allocation that fails", test_no_memory},
     {"advice", "what is advised for how many states", test_advice},
 };
