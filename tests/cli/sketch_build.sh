@@ -84,7 +84,9 @@ has n_rows=5 n_cols=8 n_states=512 n_states_basis=0 'recall[].keep=1 2' 'recall[
     'recall[].recall_of_best=0.7793 0.9395' \
     'advice=record states and give --trace before this drafts'
 accepts sketch-build -q --model few.safetensors --min-recall 0 --clusters 5 --json
-has n_clusters=5 'clusters[].probed=1' 'clusters[].places=1'
+# a cluster of one row, whose block of 16 places holds all
+has n_clusters=5 'clusters[].probed=1' 'clusters[].places=16' 'clusters[].recall_at_10=0.5' \
+    'clusters[].recall_of_best=1'
 refuses 2 "*--clusters: expected at most the rows, 5, found 6*" \
     sketch-build --model few.safetensors --clusters 6 --json
 

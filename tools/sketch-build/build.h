@@ -137,7 +137,7 @@ typedef struct sketch_recall_table {
     double recall_best[BUILD_MAX_KEEPS][BUILD_MAX_ROWS]; /* of the very best */
     double bytes[BUILD_MAX_KEEPS][BUILD_MAX_ROWS];       /* that a pass of one state reads */
     int best_keep, best_rows; /* the fewest bytes that reach enough; -1: none do */
-    /* of rows whose clusters are probed, by how many are; 0: no clusters */
+    /* of rows that are previewed with the clusters probed, by how many are; 0: no clusters */
     int n_probed;
     struct probed_recall {
         int32_t clusters;

@@ -10,7 +10,12 @@
 #include "base/parallel.h"
 
 /* Some states at a time, so that codes are read out once for all of them. */
-enum { STATES_BATCH = 32, ROWS_BATCH = 512 };
+enum { STATES_BATCH = 32, ROWS_BATCH = 512, BLOCK_PLACES = 16 };
+
+typedef struct ranked {
+    float score;
+    int32_t cluster;
+} ranked;
 
 typedef struct scratch {
     float *preview, *refined; /* [STATES_BATCH, n_rows] scores */
@@ -18,6 +23,8 @@ typedef struct scratch {
     float *q;                 /* [2, STATES_BATCH, rank] in whole numbers: for signs, for pairs */
     float *codes;             /* [ROWS_BATCH, rank] */
     float *sums;              /* [STATES_BATCH, ROWS_BATCH] */
+    ranked *ranked;           /* [n_clusters] of a state */
+    uint8_t *blocks;          /* [places / BLOCK_PLACES, rounded up] that a state previews */
     float units[2][STATES_BATCH];
 } scratch;
 
@@ -114,22 +121,37 @@ static void count_hits(const measuring *m, int64_t state, const float *preview,
     }
 }
 
-/* Counts who of a state's best are in the clusters whose means score best, and the places of these. */
-static void count_probed(const measuring *m, int64_t state, const float *means) {
+/* The best first; of equal ones the first, as in a search. */
+static int by_score(const void *a, const void *b) {
+    const ranked *x = a, *y = b;
+    return x->score != y->score ? (x->score < y->score) - (x->score > y->score)
+                                : x->cluster - y->cluster;
+}
+
+/* Counts who of a state's best are previewed with the clusters whose means score best. A search reads whole
+ * blocks of places, so a cluster's neighbours come along. */
+static void count_probed(const measuring *m, int64_t state, const float *means, scratch *s) {
     const specrt_sketch_header *h = m->s->view.header;
     const uint32_t *starts = sketch_starts(&m->s->view);
+    memset(s->blocks, 0, (size_t)h->n_rows / BLOCK_PLACES + 1);
+    for (int32_t c = 0; c < h->n_clusters; c++) s->ranked[c] = (ranked){means[c], c};
+    qsort(s->ranked, (size_t)h->n_clusters, sizeof *s->ranked, by_score);
+    int32_t at = 0, n_blocks = 0;
     for (int p = 0; p < m->table->n_probed; p++) {
         struct probed_recall *out = &m->probed[state * BUILD_MAX_PROBED + p];
-        for (int32_t c = 0; c < h->n_clusters; c++) {
-            if (n_above(means, h->n_clusters, c) >= m->table->probed[p].clusters) continue;
-            out->places += starts[c + 1] - starts[c];
-            for (int b = 0; b < BUILD_K; b++) {
-                int32_t row = m->states->best[state * BUILD_K + b];
-                uint32_t place = row < h->n_rows ? (uint32_t)m->places[row] : UINT32_MAX;
-                bool in = place >= starts[c] && place < starts[c + 1];
-                out->recall += in;
-                out->recall_best += b == 0 && in;
+        for (; at < m->table->probed[p].clusters; at++) {
+            const uint32_t *range = &starts[s->ranked[at].cluster];
+            for (uint32_t b = range[0] / BLOCK_PLACES; b <= (range[1] - 1) / BLOCK_PLACES; b++) {
+                n_blocks += !s->blocks[b];
+                s->blocks[b] = 1;
             }
+        }
+        out->places = BLOCK_PLACES * n_blocks;
+        for (int b = 0; b < BUILD_K; b++) {
+            int32_t row = m->states->best[state * BUILD_K + b];
+            bool in = row < h->n_rows && s->blocks[m->places[row] / BLOCK_PLACES];
+            out->recall += in;
+            out->recall_best += b == 0 && in;
         }
     }
 }
@@ -148,7 +170,7 @@ static void measure_batch(void *arg, int64_t batch, int worker) {
     score(m, 1, end, end + n_clusters, n, s, s->means);
     for (int i = 0; i < n; i++) {
         count_hits(m, first + i, s->preview + (size_t)i * n_rows, s->refined + (size_t)i * n_rows);
-        count_probed(m, first + i, s->means + (size_t)i * (size_t)n_clusters);
+        count_probed(m, first + i, s->means + (size_t)i * (size_t)n_clusters, s);
     }
 }
 
@@ -225,7 +247,10 @@ static bool scratch_create(measuring *m, int threads) {
         s->codes = malloc(ROWS_BATCH * rank * sizeof(float));
         s->sums = malloc(STATES_BATCH * ROWS_BATCH * sizeof(float));
         s->means = malloc((STATES_BATCH * n_clusters + 1) * sizeof(float));
-        good = s->preview && s->refined && s->means && s->q && s->codes && s->sums;
+        s->ranked = malloc((n_clusters + 1) * sizeof *s->ranked);
+        s->blocks = malloc(n / BLOCK_PLACES + 1);
+        good = s->preview && s->refined && s->means && s->ranked && s->blocks && s->q && s->codes &&
+               s->sums;
     }
     return good;
 }
@@ -235,6 +260,8 @@ static void scratch_free(measuring *m, int threads) {
         free(m->scratch[i].preview);
         free(m->scratch[i].refined);
         free(m->scratch[i].means);
+        free(m->scratch[i].ranked);
+        free(m->scratch[i].blocks);
         free(m->scratch[i].q);
         free(m->scratch[i].codes);
         free(m->scratch[i].sums);
