@@ -116,11 +116,12 @@ static void specrt__sketch_scan(const specrt__sketch *s, specrt__scan_query *que
 }
 
 /* Sets the scores that about `keep` places reach, for the states of a query, by the middle four of every 64
- * blocks: frequent rows come first and score high, so that the first ones would promise too much. The scores
- * stay at -inf where the sample is too small to tell. */
+ * blocks: frequent rows come first and score high, so that the first ones would promise too much. Of
+ * clusters, whose rows score alike, by one of every 16. Scores stay at -inf where the sample is too small. */
 static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
     specrt__scan_query *query = &s->queries[at];
-    int32_t n_blocks = s->n_blocks, n_sampled = (n_blocks + 30) / 64 * 4, n;
+    int32_t n_blocks = s->n_blocks, n_each = s->shared->n_clusters > 0 ? 1 : 4, n;
+    int32_t n_sampled = n_blocks < 34 ? 0 : (n_blocks + 15 * n_each / 2) / (16 * n_each) * n_each;
     float share = (float)s->shared->keep * (float)n_sampled / (float)n_blocks;
     int32_t k = (int32_t)share + 1, first = at * query->n_states;
     int32_t room = specrt__sketch_kept_room(s->shared->keep);
@@ -128,9 +129,9 @@ static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
     for (int32_t i = first; i < end; i++)
         specrt__sketch_clear(&s->kept[i * SPECRT__SKETCH_PARTS],
                              k < s->shared->keep ? k : s->shared->keep, room);
-    for (int32_t b = 30; b + 3 < n_blocks; b += 64)
-        for (int32_t j = b; j < b + 4; j += n) {
-            n = specrt__sketch_run(s, j, b + 4);
+    for (int32_t i = 0; i < n_sampled; i += n_each)
+        for (int32_t j = 16 * i + 15 * n_each / 2, last = j + n_each; j < last; j += n) {
+            n = specrt__sketch_run(s, j, last);
             specrt__sketch_scan(s, query, at, s->blocks[j], n, s->kept);
         }
     for (int32_t i = first; i < end; i++)

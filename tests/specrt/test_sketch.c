@@ -449,6 +449,33 @@ static void test_bytes(void) {
     }
 }
 
+/* Where rows of a cluster score alike, blocks of many clusters guess the bound: hardly a state is previewed
+ * again. */
+static void test_guess(void) {
+    static world w;
+    enum { ROUNDS = 200, SIZE = 64, KEEP = 300 };
+    float hidden[MOST_COLS], sure = 0;
+    int n_again = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        world_make_in(&w, 33, 2105, 20, 64, false);
+        world_open(&w, round % 2 ? "sketch:9@keep=300" : "sketch:9@keep=300@clusters=32");
+        int8_t *constants = (int8_t *)(uintptr_t)w.view.constants; /* of w.bytes */
+        specrt__sketch_clusters c = specrt__sketch_clusters_of(&w.view);
+        for (int32_t m = 0; m < c.n; m++)
+            memset(constants + c.starts[m], fixture_below(&state, 255) - 127,
+                   c.starts[m + 1] - c.starts[m]);
+        for (int32_t j = 0; j < w.n_cols; j++) hidden[j] = 0.01f * fixture_normal(&state);
+        route(&w, hidden, 1, &sure);
+        const specrt__sketch *s = sketch_of(&w);
+        int64_t once = 240 * 40 + (round % 2 ? 0 : 33 * 64) + 64 * (int64_t)s->kept->n +
+                       s->n_blocks * (2 * 64 + 32);
+        n_again += s->n_read > once;
+        world_close(&w);
+        free(w.bytes);
+    }
+    CHECK(n_again <= ROUNDS / 20);
+}
+
 /* States that are no numbers name rows all the same. */
 static void test_no_numbers(void) {
     static world w;
@@ -734,6 +761,7 @@ static const test_case cases[] = {
     {"one_state", "what a state names against a full sort: fewer signs, keeps, parts, ties",
      test_one_state},
     {"bytes", "what a pass reads", test_bytes},
+    {"guess", "bounds where rows of a cluster score alike", test_guess},
     {"no_numbers", "states of NaN, infinity and zero", test_no_numbers},
     {"levels", "what a level of several states names, by probability", test_levels},
     {"everything", "all rows named: the full vocabulary, bit for bit", test_everything},
