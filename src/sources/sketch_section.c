@@ -112,14 +112,17 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
     const specrt_sketch_header *header = (const specrt_sketch_header *)(const void *)base;
     if (!base) return specrt__bundle_missing(bundle, "sketch", err);
     if (specrt__bundle_version(bundle, "sketch") < 3)
-        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_VERSION,
-                                "%s: section 'sketch': expected version 3, found %d; rebuild it "
-                                "with sketch-build",
-                                bundle->name, (int)specrt__bundle_version(bundle, "sketch"));
+        return specrt_error_set(
+            err, SPECRT_STATUS_BUNDLE_VERSION,
+            "%s: section 'sketch': expected version 3 or 4, found %d; rebuild it "
+            "with sketch-build",
+            bundle->name, (int)specrt__bundle_version(bundle, "sketch"));
     const char *wrong = n < sizeof *header ? "size: expected at least its header, found less"
                                            : specrt__sketch_check_header(header);
     if (!wrong && specrt__sketch_arrays(header, base, &view) != n)
         wrong = "size: expected the bytes of its header's counts, found others";
+    if (!wrong && header->n_clusters > 0 && specrt__bundle_version(bundle, "sketch") < 4)
+        wrong = "n_clusters: expected 0 in version 3, found another";
     if (wrong) return specrt__bundle_bad(bundle, "sketch", wrong, err);
     size_t n_seen = ((size_t)header->n_rows + 7) / 8;
     uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->env, n_seen);

@@ -701,6 +701,13 @@ static void check_bad_header(world *w, size_t header) {
                      tries[i].what);
 }
 
+/* Where the table of the bundle has the version of the section. */
+static size_t version_at(const world *w) {
+    size_t entry = 64;
+    while (memcmp(w->bytes + entry, "sketch", 6) != 0) entry += 64;
+    return entry + offsetof(specrt_bundle_section, version);
+}
+
 /* Sizes that lie, numbers that are none, versions that were. */
 static void test_damaged(void) {
     static world w;
@@ -727,19 +734,16 @@ static void test_damaged(void) {
     check_damage(&w, places + 8, w.bytes + places + 4, 4, content, "rows: expected distinct rows");
     check_damage(&w, places, &rows[0], 4, content, "rows: expected rows below n_rows");
     check_damage(&w, places + 4 * 600, &rows[1], 4, content, "rows: expected rows below n_rows");
-    size_t version = 64; /* the table's entry of the section */
-    while (memcmp(w.bytes + version, "sketch", 6) != 0) version += 64;
-    version += offsetof(specrt_bundle_section, version);
-    check_damage(&w, version, &old, 4, SPECRT_STATUS_BUNDLE_VERSION,
-                 "expected version 3, found 2; rebuild it with sketch-build");
+    check_damage(&w, version_at(&w), &old, 4, SPECRT_STATUS_BUNDLE_VERSION,
+                 "expected version 3 or 4, found 2; rebuild it with sketch-build");
     free(w.bytes);
 }
 
-/* Clusters that overlap, are empty or end elsewhere, and means without a scale. */
+/* Clusters that overlap, are empty or end elsewhere, means without a scale, and a version without any. */
 static void test_damaged_clusters(void) {
     static world w;
     const uint16_t endless = 0x7f80;
-    const uint32_t one = 1, all = 601;
+    const uint32_t one = 1, all = 601, three = 3;
     world_make_in(&w, 12, 601, 20, 64, false);
     world_open(&w, "sketch:5");
     specrt__sketch_clusters c = specrt__sketch_clusters_of(&w.view);
@@ -752,6 +756,7 @@ static void test_damaged_clusters(void) {
     check_damage(&w, starts + 4 * 11, &all, 4, content, "starts: expected ascending places");
     check_damage(&w, starts + 4 * 2, &one, 4, content, "starts: expected ascending places");
     check_damage(&w, means + 64 * 11 + 62, &endless, 2, content, "records: ");
+    check_damage(&w, version_at(&w), &three, 4, content, "n_clusters: expected 0 in version 3");
     free(w.bytes);
 }
 
