@@ -620,7 +620,7 @@ static void check_clusters(const sketched *x, const row_clusters *c, const int32
     CHECK(own < 1.02 * nearest);
 }
 
-/* The share of a state's best rows in the clusters whose records score best, and all of their places. */
+/* The share of a state's best rows in the blocks of its best clusters by records, and their places. */
 static void check_probed(const sketched *x, const row_clusters *c) {
     sketch_recall_table t;
     double scores[300 + 12];
@@ -631,18 +631,21 @@ static void check_probed(const sketched *x, const row_clusters *c) {
     CHECK_INT(p->clusters, c->n / 4);
     for (int32_t i = 0; i < x->states.n_measured; i++) {
         sketched wider = *x;
+        uint8_t seen[304] = {0};
         wider.s.n += c->n;
         score_all(&wider, x->states.states + i * x->states.dim, true, scores);
         for (int32_t m = 0; m < c->n; m++) {
             if (n_above(scores + x->s.n, c->n, m) >= p->clusters) continue;
-            places += (int)(c->starts[m + 1] - c->starts[m]);
-            for (uint32_t v = c->starts[m]; v < c->starts[m + 1]; v++)
-                for (int b = 0; b < BUILD_K; b++) {
-                    bool in = x->w.order.rows[v] == x->states.best[i * BUILD_K + b];
-                    hits += in;
-                    firsts += b == 0 && in;
-                }
+            for (uint32_t v = c->starts[m] / 16 * 16; v < (c->starts[m + 1] + 15) / 16 * 16; v++)
+                seen[v] = 1;
         }
+        for (int v = 0; v < 304; v++) places += seen[v];
+        for (int v = 0; v < x->s.n; v++)
+            for (int b = 0; b < BUILD_K && seen[v]; b++) {
+                bool in = x->w.order.rows[v] == x->states.best[i * BUILD_K + b];
+                hits += in;
+                firsts += b == 0 && in;
+            }
     }
     double n = x->states.n_measured;
     CHECK_NEAR(p->recall, hits / (n * BUILD_K), 0.01);
