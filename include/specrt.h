@@ -10484,16 +10484,17 @@ static inline int32_t specrt__sketch_lines(const specrt_sketch_header *h) {
 /* Clusters of neighbouring places; none where n_clusters is 0. */
 typedef struct specrt__sketch_clusters {
     int32_t n;
-    const uint8_t *centroids; /* [n, n_lines, 64] records of their mean rows */
-    const uint32_t *starts;   /* [n + 1] places */
+    specrt__scan_records centroids; /* [n] of their mean rows */
+    const uint32_t *starts;         /* [n + 1] places */
 } specrt__sketch_clusters;
 
 static inline specrt__sketch_clusters specrt__sketch_clusters_of(const specrt_sketch *view) {
     specrt__sketch_clusters c;
     size_t bytes = 64 * (size_t)specrt__sketch_lines(view->header);
     c.n = view->header->n_clusters;
-    c.centroids = view->records + (size_t)view->header->n_rows * bytes;
-    c.starts = (const uint32_t *)(const void *)(c.centroids + (size_t)c.n * bytes);
+    c.centroids.n_lines = specrt__sketch_lines(view->header);
+    c.centroids.bytes = view->records + (size_t)view->header->n_rows * bytes;
+    c.starts = (const uint32_t *)(const void *)(c.centroids.bytes + (size_t)c.n * bytes);
     return c;
 }
 
@@ -10517,13 +10518,18 @@ typedef struct specrt__sketch_shared {
     const specrt__scan_kernels *scan;
     specrt__scan_signs
         signs; /* its constants with the head's bias stand behind this struct, if it has one */
-    specrt__scan_records records, centroids;
-    const uint32_t *starts;       /* [n_clusters + 1] */
-    int32_t n_clusters, n_probed; /* of the sketch; that a state previews, 0: all places */
+    specrt__scan_records records;
+    specrt__sketch_clusters clusters;
+    int32_t n_probed;             /* clusters that a state previews; 0: all places */
     const float *center;          /* [rank] taken off z; behind this struct */
     int32_t rank, size, n_places; /* dimensions of a record; rows to name; places to preview */
     int32_t keep;                 /* places of a state that are refined, about */
 } specrt__sketch_shared;
+
+/* Blocks of 16 places. */
+static inline int32_t specrt__sketch_n_blocks(const specrt__sketch_shared *s) {
+    return (s->n_places + 15) / 16;
+}
 
 SPECRT__INTERNAL specrt_segment specrt__sketch_basis(const specrt_sketch *view);
 
@@ -10806,16 +10812,6 @@ static float specrt__sketch_add_bias(const specrt__sketch_shared *s, int8_t *con
     return inverse > 0 ? most / 127 : 0;
 }
 
-/* Clusters that the preview probes, where it does not read all. */
-static void specrt__sketch_fill_clusters(specrt__sketch_shared *s, int32_t n_probed) {
-    specrt__sketch_clusters c = specrt__sketch_clusters_of(&s->view);
-    s->n_probed = n_probed < c.n ? n_probed : 0;
-    s->n_clusters = c.n;
-    s->starts = c.starts;
-    s->centroids.bytes = c.centroids;
-    s->centroids.n_lines = s->records.n_lines;
-}
-
 /* What is scanned. */
 static void specrt__sketch_fill(specrt__sketch_shared *s, const int32_t *options) {
     const specrt_sketch *v = &s->view;
@@ -10823,7 +10819,7 @@ static void specrt__sketch_fill(specrt__sketch_shared *s, const int32_t *options
     float *center = (float *)(void *)(s + 1);
     int8_t *constants = (int8_t *)(center + h->rank);
     specrt_shortlist basis = {&s->head->compute, &s->basis, 1, h->rank, h->n_cols, NULL};
-    int32_t n_signs = options[SPECRT__SKETCH_SIGNS];
+    int32_t n_signs = options[SPECRT__SKETCH_SIGNS], n_probed = options[SPECRT__SKETCH_CLUSTERS];
     specrt_shortlist_logits(&basis, v->center, 1, center);
     s->center = center;
     s->signs.codes = v->signs;
@@ -10835,7 +10831,8 @@ static void specrt__sketch_fill(specrt__sketch_shared *s, const int32_t *options
         s->head->desc.bias ? specrt__sketch_add_bias(s, constants) : h->constant_unit;
     s->records.bytes = v->records;
     s->records.n_lines = specrt__sketch_lines(h);
-    specrt__sketch_fill_clusters(s, options[SPECRT__SKETCH_CLUSTERS]);
+    s->clusters = specrt__sketch_clusters_of(v);
+    s->n_probed = n_probed < s->clusters.n ? n_probed : 0;
 }
 
 /* Places that are refined where the policy's text says none: one of 16, which finds nearly all of the best.
@@ -10903,8 +10900,8 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     uint64_t k = (uint64_t)s->n_states, rank = (uint64_t)shared->rank;
     uint64_t bound = specrt__sketch_most(shared, s->n_block);
     uint64_t at = sizeof *s, n, n_signs = 32 * (uint64_t)shared->signs.n_lines;
-    uint64_t n_blocks = ((uint64_t)shared->n_places + 15) / 16;
-    uint64_t n_clusters = shared->n_probed > 0 ? (uint64_t)shared->n_clusters : 0;
+    uint64_t n_blocks = (uint64_t)specrt__sketch_n_blocks(shared);
+    uint64_t n_clusters = shared->n_probed > 0 ? (uint64_t)shared->clusters.n : 0;
     bool decodes = specrt__head_packed_dtype(shared->head) != shared->head->desc.dtype;
 #define SPECRT__SKETCH_ALLOT(field, type, count)                                                   \
     n = (count);                                                                                   \
@@ -10960,7 +10957,7 @@ SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_se
         s->found[i].keys = keys;
         keys += specrt__sketch_found_room(s->shared->size);
     }
-    s->n_blocks = (s->shared->n_places + 15) / 16;
+    s->n_blocks = specrt__sketch_n_blocks(s->shared);
     for (int32_t b = 0; b < s->n_blocks; b++) s->blocks[b] = b;
     return s;
 }
@@ -11187,19 +11184,21 @@ static const int8_t *specrt__sketch_pairs(const specrt__sketch *s, int32_t i) {
 static void specrt__sketch_mark(specrt__sketch *s, int32_t i) {
     const specrt__sketch_shared *shared = s->shared;
     int32_t places[SPECRT__SKETCH_BATCH], sums[SPECRT__SKETCH_BATCH], n;
-    for (int32_t m = 0; m < shared->n_clusters; m += n) {
-        n = shared->n_clusters - m < SPECRT__SKETCH_BATCH ? shared->n_clusters - m
+    for (int32_t m = 0; m < shared->clusters.n; m += n) {
+        n = shared->clusters.n - m < SPECRT__SKETCH_BATCH ? shared->clusters.n - m
                                                           : SPECRT__SKETCH_BATCH;
         for (int32_t j = 0; j < n; j++) places[j] = m + j;
-        shared->scan->pairs(&shared->centroids, places, n, specrt__sketch_pairs(s, i), sums);
+        shared->scan->pairs(&shared->clusters.centroids, places, n, specrt__sketch_pairs(s, i),
+                            sums);
         for (int32_t j = 0; j < n; j++)
             s->clusters[m + j] = specrt__shortlist_key(
-                specrt__sketch_score(s, i, &shared->centroids, m + j, sums[j], 0), m + j);
+                specrt__sketch_score(s, i, &shared->clusters.centroids, m + j, sums[j], 0), m + j);
     }
-    specrt__shortlist_select(s->clusters, shared->n_clusters, shared->n_probed);
+    specrt__shortlist_select(s->clusters, shared->clusters.n, shared->n_probed);
     for (int32_t j = 0; j < shared->n_probed; j++) {
         int32_t m = specrt__shortlist_key_id(s->clusters[j]);
-        uint32_t first = shared->starts[m] / 16, last = (shared->starts[m + 1] - 1) / 16;
+        uint32_t first = shared->clusters.starts[m] / 16,
+                 last = (shared->clusters.starts[m + 1] - 1) / 16;
         memset(s->probed + first, 1, last - first + 1);
     }
 }
@@ -11207,13 +11206,13 @@ static void specrt__sketch_mark(specrt__sketch *s, int32_t i) {
 /* Lists the blocks that state i previews: those of its clusters. */
 static void specrt__sketch_probe(specrt__sketch *s, int32_t i) {
     const specrt__sketch_shared *shared = s->shared;
-    int32_t n_blocks = (shared->n_places + 15) / 16;
+    int32_t n_blocks = specrt__sketch_n_blocks(shared);
     memset(s->probed, 0, (size_t)n_blocks);
     specrt__sketch_mark(s, i);
     s->n_blocks = 0;
     for (int32_t b = 0; b < n_blocks; b++)
         if (s->probed[b]) s->blocks[s->n_blocks++] = b;
-    s->n_read += 64 * (int64_t)shared->centroids.n_lines * shared->n_clusters;
+    s->n_read += 64 * (int64_t)shared->clusters.centroids.n_lines * shared->clusters.n;
 }
 
 /* Neighbours among listed blocks [at, end), as many as a scan covers. */
@@ -11252,7 +11251,7 @@ static void specrt__sketch_scan(const specrt__sketch *s, specrt__scan_query *que
  * clusters, whose rows score alike, by one of every 16. Scores stay at -inf where the sample is too small. */
 static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
     specrt__scan_query *query = &s->queries[at];
-    int32_t n_blocks = s->n_blocks, n_each = s->shared->n_clusters > 0 ? 1 : 4, n;
+    int32_t n_blocks = s->n_blocks, n_each = s->shared->clusters.n > 0 ? 1 : 4, n;
     int32_t n_sampled = n_blocks < 34 ? 0 : (n_blocks + 15 * n_each / 2) / (16 * n_each) * n_each;
     float share = (float)s->shared->keep * (float)n_sampled / (float)n_blocks;
     int32_t k = (int32_t)share + 1, first = at * query->n_states;

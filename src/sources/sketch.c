@@ -73,16 +73,6 @@ static float specrt__sketch_add_bias(const specrt__sketch_shared *s, int8_t *con
     return inverse > 0 ? most / 127 : 0;
 }
 
-/* Clusters that the preview probes, where it does not read all. */
-static void specrt__sketch_fill_clusters(specrt__sketch_shared *s, int32_t n_probed) {
-    specrt__sketch_clusters c = specrt__sketch_clusters_of(&s->view);
-    s->n_probed = n_probed < c.n ? n_probed : 0;
-    s->n_clusters = c.n;
-    s->starts = c.starts;
-    s->centroids.bytes = c.centroids;
-    s->centroids.n_lines = s->records.n_lines;
-}
-
 /* What is scanned. */
 static void specrt__sketch_fill(specrt__sketch_shared *s, const int32_t *options) {
     const specrt_sketch *v = &s->view;
@@ -90,7 +80,7 @@ static void specrt__sketch_fill(specrt__sketch_shared *s, const int32_t *options
     float *center = (float *)(void *)(s + 1);
     int8_t *constants = (int8_t *)(center + h->rank);
     specrt_shortlist basis = {&s->head->compute, &s->basis, 1, h->rank, h->n_cols, NULL};
-    int32_t n_signs = options[SPECRT__SKETCH_SIGNS];
+    int32_t n_signs = options[SPECRT__SKETCH_SIGNS], n_probed = options[SPECRT__SKETCH_CLUSTERS];
     specrt_shortlist_logits(&basis, v->center, 1, center);
     s->center = center;
     s->signs.codes = v->signs;
@@ -102,7 +92,8 @@ static void specrt__sketch_fill(specrt__sketch_shared *s, const int32_t *options
         s->head->desc.bias ? specrt__sketch_add_bias(s, constants) : h->constant_unit;
     s->records.bytes = v->records;
     s->records.n_lines = specrt__sketch_lines(h);
-    specrt__sketch_fill_clusters(s, options[SPECRT__SKETCH_CLUSTERS]);
+    s->clusters = specrt__sketch_clusters_of(v);
+    s->n_probed = n_probed < s->clusters.n ? n_probed : 0;
 }
 
 /* Places that are refined where the policy's text says none: one of 16, which finds nearly all of the best.
@@ -170,8 +161,8 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     uint64_t k = (uint64_t)s->n_states, rank = (uint64_t)shared->rank;
     uint64_t bound = specrt__sketch_most(shared, s->n_block);
     uint64_t at = sizeof *s, n, n_signs = 32 * (uint64_t)shared->signs.n_lines;
-    uint64_t n_blocks = ((uint64_t)shared->n_places + 15) / 16;
-    uint64_t n_clusters = shared->n_probed > 0 ? (uint64_t)shared->n_clusters : 0;
+    uint64_t n_blocks = (uint64_t)specrt__sketch_n_blocks(shared);
+    uint64_t n_clusters = shared->n_probed > 0 ? (uint64_t)shared->clusters.n : 0;
     bool decodes = specrt__head_packed_dtype(shared->head) != shared->head->desc.dtype;
 #define SPECRT__SKETCH_ALLOT(field, type, count)                                                   \
     n = (count);                                                                                   \
@@ -227,7 +218,7 @@ SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_se
         s->found[i].keys = keys;
         keys += specrt__sketch_found_room(s->shared->size);
     }
-    s->n_blocks = (s->shared->n_places + 15) / 16;
+    s->n_blocks = specrt__sketch_n_blocks(s->shared);
     for (int32_t b = 0; b < s->n_blocks; b++) s->blocks[b] = b;
     return s;
 }

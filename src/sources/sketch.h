@@ -17,16 +17,17 @@ static inline int32_t specrt__sketch_lines(const specrt_sketch_header *h) {
 /* Clusters of neighbouring places; none where n_clusters is 0. */
 typedef struct specrt__sketch_clusters {
     int32_t n;
-    const uint8_t *centroids; /* [n, n_lines, 64] records of their mean rows */
-    const uint32_t *starts;   /* [n + 1] places */
+    specrt__scan_records centroids; /* [n] of their mean rows */
+    const uint32_t *starts;         /* [n + 1] places */
 } specrt__sketch_clusters;
 
 static inline specrt__sketch_clusters specrt__sketch_clusters_of(const specrt_sketch *view) {
     specrt__sketch_clusters c;
     size_t bytes = 64 * (size_t)specrt__sketch_lines(view->header);
     c.n = view->header->n_clusters;
-    c.centroids = view->records + (size_t)view->header->n_rows * bytes;
-    c.starts = (const uint32_t *)(const void *)(c.centroids + (size_t)c.n * bytes);
+    c.centroids.n_lines = specrt__sketch_lines(view->header);
+    c.centroids.bytes = view->records + (size_t)view->header->n_rows * bytes;
+    c.starts = (const uint32_t *)(const void *)(c.centroids.bytes + (size_t)c.n * bytes);
     return c;
 }
 
@@ -50,13 +51,18 @@ typedef struct specrt__sketch_shared {
     const specrt__scan_kernels *scan;
     specrt__scan_signs
         signs; /* its constants with the head's bias stand behind this struct, if it has one */
-    specrt__scan_records records, centroids;
-    const uint32_t *starts;       /* [n_clusters + 1] */
-    int32_t n_clusters, n_probed; /* of the sketch; that a state previews, 0: all places */
+    specrt__scan_records records;
+    specrt__sketch_clusters clusters;
+    int32_t n_probed;             /* clusters that a state previews; 0: all places */
     const float *center;          /* [rank] taken off z; behind this struct */
     int32_t rank, size, n_places; /* dimensions of a record; rows to name; places to preview */
     int32_t keep;                 /* places of a state that are refined, about */
 } specrt__sketch_shared;
+
+/* Blocks of 16 places. */
+static inline int32_t specrt__sketch_n_blocks(const specrt__sketch_shared *s) {
+    return (s->n_places + 15) / 16;
+}
 
 SPECRT__INTERNAL specrt_segment specrt__sketch_basis(const specrt_sketch *view);
 

@@ -55,19 +55,21 @@ static const int8_t *specrt__sketch_pairs(const specrt__sketch *s, int32_t i) {
 static void specrt__sketch_mark(specrt__sketch *s, int32_t i) {
     const specrt__sketch_shared *shared = s->shared;
     int32_t places[SPECRT__SKETCH_BATCH], sums[SPECRT__SKETCH_BATCH], n;
-    for (int32_t m = 0; m < shared->n_clusters; m += n) {
-        n = shared->n_clusters - m < SPECRT__SKETCH_BATCH ? shared->n_clusters - m
+    for (int32_t m = 0; m < shared->clusters.n; m += n) {
+        n = shared->clusters.n - m < SPECRT__SKETCH_BATCH ? shared->clusters.n - m
                                                           : SPECRT__SKETCH_BATCH;
         for (int32_t j = 0; j < n; j++) places[j] = m + j;
-        shared->scan->pairs(&shared->centroids, places, n, specrt__sketch_pairs(s, i), sums);
+        shared->scan->pairs(&shared->clusters.centroids, places, n, specrt__sketch_pairs(s, i),
+                            sums);
         for (int32_t j = 0; j < n; j++)
             s->clusters[m + j] = specrt__shortlist_key(
-                specrt__sketch_score(s, i, &shared->centroids, m + j, sums[j], 0), m + j);
+                specrt__sketch_score(s, i, &shared->clusters.centroids, m + j, sums[j], 0), m + j);
     }
-    specrt__shortlist_select(s->clusters, shared->n_clusters, shared->n_probed);
+    specrt__shortlist_select(s->clusters, shared->clusters.n, shared->n_probed);
     for (int32_t j = 0; j < shared->n_probed; j++) {
         int32_t m = specrt__shortlist_key_id(s->clusters[j]);
-        uint32_t first = shared->starts[m] / 16, last = (shared->starts[m + 1] - 1) / 16;
+        uint32_t first = shared->clusters.starts[m] / 16,
+                 last = (shared->clusters.starts[m + 1] - 1) / 16;
         memset(s->probed + first, 1, last - first + 1);
     }
 }
@@ -75,13 +77,13 @@ static void specrt__sketch_mark(specrt__sketch *s, int32_t i) {
 /* Lists the blocks that state i previews: those of its clusters. */
 static void specrt__sketch_probe(specrt__sketch *s, int32_t i) {
     const specrt__sketch_shared *shared = s->shared;
-    int32_t n_blocks = (shared->n_places + 15) / 16;
+    int32_t n_blocks = specrt__sketch_n_blocks(shared);
     memset(s->probed, 0, (size_t)n_blocks);
     specrt__sketch_mark(s, i);
     s->n_blocks = 0;
     for (int32_t b = 0; b < n_blocks; b++)
         if (s->probed[b]) s->blocks[s->n_blocks++] = b;
-    s->n_read += 64 * (int64_t)shared->centroids.n_lines * shared->n_clusters;
+    s->n_read += 64 * (int64_t)shared->clusters.centroids.n_lines * shared->clusters.n;
 }
 
 /* Neighbours among listed blocks [at, end), as many as a scan covers. */
@@ -120,7 +122,7 @@ static void specrt__sketch_scan(const specrt__sketch *s, specrt__scan_query *que
  * clusters, whose rows score alike, by one of every 16. Scores stay at -inf where the sample is too small. */
 static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
     specrt__scan_query *query = &s->queries[at];
-    int32_t n_blocks = s->n_blocks, n_each = s->shared->n_clusters > 0 ? 1 : 4, n;
+    int32_t n_blocks = s->n_blocks, n_each = s->shared->clusters.n > 0 ? 1 : 4, n;
     int32_t n_sampled = n_blocks < 34 ? 0 : (n_blocks + 15 * n_each / 2) / (16 * n_each) * n_each;
     float share = (float)s->shared->keep * (float)n_sampled / (float)n_blocks;
     int32_t k = (int32_t)share + 1, first = at * query->n_states;

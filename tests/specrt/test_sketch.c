@@ -748,7 +748,7 @@ static void test_damaged_clusters(void) {
     world_open(&w, "sketch:5");
     specrt__sketch_clusters c = specrt__sketch_clusters_of(&w.view);
     size_t starts = (size_t)((const uint8_t *)c.starts - w.bytes);
-    size_t means = (size_t)(c.centroids - w.bytes);
+    size_t means = (size_t)(c.centroids.bytes - w.bytes);
     world_close(&w);
     const specrt_status content = SPECRT_STATUS_BUNDLE_CONTENT;
     check_damage(&w, starts, &one, 4, content, "starts: expected 0 first and n_rows last");

@@ -176,10 +176,13 @@ static void measure_batch(void *arg, int64_t batch, int worker) {
 
 /* --- the table --- */
 
+static double basis_bytes(const specrt_sketch_header *h) {
+    return (double)specrt_row_bytes((specrt_dtype)h->basis_dtype, h->n_cols) * h->rank;
+}
+
 /* Keeps from a 64th of the rows to half of them; rows from 32 on. */
 static void choose(sketch_recall_table *t, const specrt_sketch_header *h, size_t row_bytes) {
-    size_t of_basis = specrt_row_bytes((specrt_dtype)h->basis_dtype, h->n_cols) * (size_t)h->rank;
-    double preview = (double)h->n_rows * (h->n_signs / 8 + 2) + (double)of_basis;
+    double preview = (double)h->n_rows * (h->n_signs / 8 + 2) + basis_bytes(h);
     for (int32_t part = 64; part >= 2; part /= 2)
         if (h->n_rows / part > 0) t->keeps[t->n_keeps++] = h->n_rows / part;
     for (int32_t m = 32; m <= 1024 && m < h->n_rows; m *= 2) t->rows[t->n_rows++] = m;
@@ -199,7 +202,6 @@ static void choose_probed(sketch_recall_table *t, const specrt_sketch_header *h)
 
 static void judge_probed(sketch_recall_table *t, const measuring *m) {
     const specrt_sketch_header *h = m->s->view.header;
-    size_t of_basis = specrt_row_bytes((specrt_dtype)h->basis_dtype, h->n_cols) * (size_t)h->rank;
     double n = m->states->n_measured;
     for (int p = 0; p < t->n_probed; p++) {
         struct probed_recall *out = &t->probed[p];
@@ -209,7 +211,7 @@ static void judge_probed(sketch_recall_table *t, const measuring *m) {
             out->recall_best += one->recall_best / n;
             out->places += one->places / n;
         }
-        out->bytes = (double)of_basis + (double)h->n_clusters * ((h->rank + 16) / 4) +
+        out->bytes = basis_bytes(h) + (double)h->n_clusters * ((h->rank + 16) / 4) +
                      out->places * (h->n_signs / 8 + 2);
     }
 }
