@@ -7,6 +7,7 @@
 #include <float.h>
 #include <sys/stat.h>
 #include "base/io.h"
+#include "sources/sketch.h"
 
 static specrt_status open_status(const uint8_t *bytes, size_t n, specrt_error *err) {
     specrt_bundle *bundle;
@@ -604,6 +605,19 @@ static void test_golden(void) {
     CHECK_INT(open_path("tests/golden/bundles/v1.0-zstd.specb", NULL), SPECRT_STATUS_OK);
 }
 
+/* Section sketch of version 4, which has clusters. */
+static void test_golden_clusters(void) {
+    specrt_bundle *bundle;
+    specrt_sketch view;
+    REQUIRE(!specrt_bundle_open("tests/golden/bundles/v1.0-sketch4.specb", NULL, &bundle, NULL));
+    REQUIRE(!specrt_bundle_sketch(bundle, &view, NULL));
+    CHECK(view.header->n_rows == 40 && view.header->n_cols == 8 && view.header->n_signs == 32);
+    CHECK_INT(view.header->n_clusters, 6);
+    CHECK_INT(view.rows[0], 0);
+    CHECK_INT(specrt__sketch_clusters_of(&view).starts[1], 3);
+    specrt_bundle_close(bundle);
+}
+
 /* The status of a damaged file is the number in its name: overlap.23.specb. */
 static void test_golden_errors(void) {
     DIR *dir = opendir("tests/golden-errors/bundles");
@@ -644,6 +658,7 @@ static const test_case cases[] = {
     {"ranks_content", "every rule of section ranks", test_ranks_content},
     {"allocations", "every allocation fails once: clean, nothing leaks", test_allocations},
     {"golden", "the first release's bundles open", test_golden},
+    {"golden_clusters", "the first release's bundle with clusters opens", test_golden_clusters},
     {"golden_errors", "damaged files give the status in their name", test_golden_errors},
 };
 TEST_MAIN(cases)

@@ -590,19 +590,6 @@ static void test_least(void) {
     free(bytes);
 }
 
-/* A file of version 4 opens for ever. */
-static void test_golden(void) {
-    specrt_bundle *bundle;
-    specrt_sketch view;
-    REQUIRE(!specrt_bundle_open("tests/golden/bundles/v1.0-sketch4.specb", NULL, &bundle, NULL));
-    REQUIRE(!specrt_bundle_sketch(bundle, &view, NULL));
-    CHECK(view.header->n_rows == 40 && view.header->n_cols == 8 && view.header->n_signs == 32);
-    CHECK_INT(view.header->n_clusters, 6);
-    CHECK_INT(view.rows[0], 0);
-    CHECK_INT(specrt__sketch_clusters_of(&view).starts[1], 3);
-    specrt_bundle_close(bundle);
-}
-
 /* --- what is refused --- */
 
 static void test_refused(void) {
@@ -772,7 +759,6 @@ static const test_case cases[] = {
     {"everything", "all rows named: the full vocabulary, bit for bit", test_everything},
     {"least", "a head of one number", test_least},
     {"damaged", "sizes that lie, numbers that are none, older versions", test_damaged},
-    {"golden", "a bundle of the first release with clusters", test_golden},
     {"damaged_clusters", "clusters that are none", test_damaged_clusters},
     {"refused", "signs, heads, a missing bundle, clusters that are not there", test_refused},
 };
