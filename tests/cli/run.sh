@@ -9,8 +9,8 @@
 #     NAME.sh.stdout.exact  what it must print; .stderr.exact likewise
 #     NAME.sh.stdout.glob   a pattern that all of it must match; .stderr.glob likewise
 # ACCEPT=1 writes .exact files anew, to be read as a diff before they are committed.
-# Exit code 77 means skipped; the last line on stdout says why. As many run
-# at a time as there are cores. --times tells the seconds of CPU that each took.
+# Exit code 77 means skipped; the last line on stdout says why. As many run at a time as there are
+# cores, and one more, since some wait for servers. --times tells the seconds of CPU that each took.
 set -u
 times= all=
 if [ "$1" = --times ]; then times=$1; shift; fi
@@ -86,7 +86,7 @@ done)
 # Tests of much data begin, so that none runs alone at the end.
 first=$(cd "$CLI_TESTS" && grep -lE 'is_(brief|quick)|\$\(most |left_to_all' $names </dev/null)
 [ -z "$all" ] || names=$first
-{ echo "$first"; grep -vxF "$first" <<<"$names"; } | xargs -r -P "$(nproc)" -n 1 bash -c 'one "$0"'
+{ echo "$first"; grep -vxF "$first" <<<"$names"; } | xargs -r -P $(($(nproc) + 1)) -n 1 bash -c 'one "$0"'
 for name in $names; do cat "$scratch/$name/report"; done
 [ -z "$times" ] || awk -f "$CLI_TESTS/../times.awk" "$scratch"/*.times | sort -rn
 count() { cat "$scratch"/*/verdict | grep -c "$1"; }
