@@ -2,16 +2,17 @@
 . "$CLI_TESTS/lib.bash"
 require python3
 compare() { "$CLI_TESTS/../../bench/compare.py" "$@"; }
-# build NAME COSTS... : a program that prints them in turn, one a run.
+# build NAME COSTS... : a program that prints them in turn, one a run; from beside the test's folder,
+# whose files no refused command changes.
 build() {
     local name=$1; shift
     mkdir "$name"
-    printf '%s\n' "$@" >"$name/costs"
+    printf '%s\n' "$@" >"../$name.costs"
     cat >"$name/run" <<'SH'
 #!/bin/sh
-cd "$(dirname "$0")"
-echo "took $(head -n 1 costs) ms"
-{ tail -n +2 costs; head -n 1 costs; } >next && mv next costs
+costs=../$(basename "$(dirname "$0")").costs
+echo "took $(head -n 1 "$costs") ms"
+{ tail -n +2 "$costs"; head -n 1 "$costs"; } >../next && mv ../next "$costs"
 SH
     chmod +x "$name/run"
 }

@@ -70,8 +70,8 @@ shows_clean() {
     return 0
 }
 
-# snapshot : every file here with its size and content, or if large when it was written.
-snapshot() { find . -type f \( -size -256k -exec cksum {} + -o -printf '%p %i %s %T@\n' \) | sort; }
+# snapshot : every file here with its number, size and the time of its last change of any kind.
+snapshot() { find . -type f -printf '%p %i %s %C@\n'; }
 
 # tells COMMAND... : the command and what it prints on stdout, for approved text, too.
 tells() {

@@ -54,7 +54,8 @@ static void test_routes(void) {
 static void test_confidence(void) {
     static const float least[] = {0.01f, 0.5f, 0.8f, 1};
     for (int32_t i = 0; i < 16 && test_failures == 0; i++) {
-        if (test_quick() && i / 4 % 2 == i % 2) continue; /* trees of one source, chains of the other */
+        if (test_quick() && i / 4 % 2 == i % 2)
+            continue; /* of one source trees, chains of the other */
         setting how = setting_of(i % 8 < 4 ? "static:40" : "window:30@min=8", i % 2 ? 1 : 3, 6);
         how.p_min = least[i % 4];
         how.n_confidence = i < 8 ? D : 0;
