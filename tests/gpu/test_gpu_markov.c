@@ -85,6 +85,7 @@ static void test_routed(void) {
     bound b;
     bind_usual(&b, SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
     for (int32_t i = 0; i < 4 && test_failures == 0; i++) {
+        if (test_quick() && i % 2 == i / 2) continue;
         setting how = setting_of(policies[i / 2], i % 2 ? 1 : 4, 5);
         how.p_min = i == 2 ? 0.4f : 0;
         how.n_confidence = D + RANK;

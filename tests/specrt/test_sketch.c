@@ -401,7 +401,7 @@ static void test_one_state(void) {
             world_make_in(&w, tries[i].n_clusters, tries[i].n_rows, tries[i].n_cols, tries[i].signs,
                           biased == 1);
             world_open(&w, tries[i].policy);
-            for (int round = 0; round < 12; round++)
+            for (int round = 0; round < (test_quick() ? 4 : 12); round++)
                 check_one(&w, tries[i].size, tries[i].used, tries[i].keep, tries[i].n_places,
                           tries[i].n_probed);
             world_close(&w);
@@ -501,7 +501,7 @@ static void check_levels(int32_t n_clusters, int32_t n_probed, const char *polic
     world_make_in(&w, n_clusters, 2105, 20, 64, true);
     w.topk = TOPK;
     world_open(&w, policy);
-    for (int round = 0; round < 12; round++) {
+    for (int round = 0; round < (test_quick() ? 4 : 12); round++) {
         int32_t n = 2 + round % (TOPK - 1);
         for (int32_t i = 0; i < n * w.n_cols; i++) hidden[i] = fixture_normal(&state);
         for (int32_t i = 0; i < n; i++) logprobs[i] = -0.7f * (float)i;
