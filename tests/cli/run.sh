@@ -86,7 +86,8 @@ done)
 # Tests of much data begin, so that none runs alone at the end.
 first=$(cd "$CLI_TESTS" && grep -lE 'is_(brief|quick)|\$\(most |left_to_all' $names </dev/null)
 [ -z "$all" ] || names=$first
-{ echo "$first"; grep -vxF "$first" <<<"$names"; } | xargs -r -P $(($(nproc) + 1)) -n 1 bash -c 'one "$0"'
+{ echo "$first"; grep -vxF "$first" <<<"$names"; } |
+    xargs -r -P $(($(nproc) + 1)) -n 1 bash -c 'one "$0"'
 for name in $names; do cat "$scratch/$name/report"; done
 [ -z "$times" ] || awk -f "$CLI_TESTS/../times.awk" "$scratch"/*.times | sort -rn
 count() { cat "$scratch"/*/verdict | grep -c "$1"; }
