@@ -2,8 +2,8 @@
 . "$CLI_TESTS/lib.bash"
 require python3
 compare() { "$CLI_TESTS/../../bench/compare.py" "$@"; }
-# build NAME COSTS... : a program that prints them in turn, one a run; from beside the test's folder,
-# whose files no refused command changes.
+# build NAME COSTS... : a program that prints them in turn, one a run; they stand beside the test's
+# folder, in which no refused command may change a file.
 build() {
     local name=$1; shift
     mkdir "$name"
