@@ -11,9 +11,9 @@ if [ "$1" = --times ]; then times=$1; shift; fi
 if [ "$1" = --all ]; then all=$1; shift; export EVERYTHING=1; fi
 build=$1; shift
 . tests/sanitized.bash
-# A sanitized run has no --all beside it, and takes more.
-unset TEST_QUICK
-[ -n "${EVERYTHING:-}" ] || is_sanitized "$build/bin" || export TEST_QUICK=1
+# A sanitized run takes more, unless TEST_QUICK=1 asks for no more.
+if [ -n "${EVERYTHING:-}" ]; then unset TEST_QUICK
+elif ! is_sanitized "$build/bin"; then export TEST_QUICK=1; fi
 passed=0 failed=0 skipped=0
 tally() { # name, output: add up its last "N passed, N failed, N skipped"
     local line; line=$(grep -oE '[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped' <<<"$2" | tail -n 1)
