@@ -161,6 +161,15 @@ specrt_status sl_file_map(const char *path, file_view *out, specrt_error *err) {
     return status ? status : refuse_pointer(path, out, err);
 }
 
+specrt_status sl_file_map_regular(const char *path, file_view *out, specrt_error *err) {
+    struct stat st;
+    *out = (file_view){0};
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return specrt_error_set(err, SPECRT_STATUS_IO,
+                                "%s: expected a file, found a pipe or device", path);
+    return sl_file_map(path, out, err);
+}
+
 void sl_file_unmap(file_view *view) {
     void *bytes = (void *)(uintptr_t)view->bytes;
     if (view->mapped)

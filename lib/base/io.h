@@ -16,6 +16,9 @@ typedef struct file_view {
 } file_view;
 
 specrt_status sl_file_map(const char *path, file_view *out, specrt_error *err);
+/* sl_file_map_regular() : of a model, or a file that nobody named. A pipe or device is refused: it may wait
+ * for a writer without end, and cannot be read twice. */
+specrt_status sl_file_map_regular(const char *path, file_view *out, specrt_error *err);
 void sl_file_unmap(file_view *view);
 
 /* An output being written: PATH.specrt-tmp-XXXXXX beside it, renamed by sl_out_commit after fsync. Of a link

@@ -441,7 +441,7 @@ static specrt_status find_shard(st *s, const walker *w, const char *file, const 
     shard *added = add_shard(s, path);
     free(path);
     if (!added) return sl_error_no_memory(w->err, w->path);
-    TRY(sl_file_map(added->path, &added->view, w->err));
+    TRY(sl_file_map_regular(added->path, &added->view, w->err));
     added->owned = true;
     *out = added;
     return read_shard(added, w->err);

@@ -28,7 +28,7 @@ static specrt_status parse_object(const char *path, const file_view *text, json_
 specrt_status sl_checkpoint_read_json(const char *path, json_object **out, specrt_error *err) {
     file_view text;
     *out = NULL;
-    TRY(sl_file_map(path, &text, err));
+    TRY(sl_file_map_regular(path, &text, err));
     specrt_status status = parse_object(path, &text, out, err);
     sl_file_unmap(&text);
     return status;

@@ -145,7 +145,7 @@ static specrt_status read_config(model *m, specrt_error *err) {
 
 static specrt_status open_file(model *m, specrt_error *err) {
     file_view view;
-    TRY(sl_file_map(m->path, &view, err));
+    TRY(sl_file_map_regular(m->path, &view, err));
     bool is_gguf = sl_gguf_probe(view.bytes, view.n), is_st = sl_st_probe(view.bytes, view.n);
     sl_file_unmap(&view);
     if (is_gguf) return sl_gguf_open(m->path, &m->g, err);

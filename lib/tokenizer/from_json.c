@@ -114,7 +114,7 @@ static specrt_status open_beside(const tokenizer *tok, const char *name, json_ob
     *out = NULL;
     int n = snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - tok->path) + 1 : 0,
                      tok->path, name);
-    if ((size_t)n >= sizeof path || sl_file_map(path, &file, NULL)) return SPECRT_STATUS_OK;
+    if ((size_t)n >= sizeof path || sl_file_map_regular(path, &file, NULL)) return SPECRT_STATUS_OK;
     tokenizer beside = {.path = path};
     specrt_status status = parse(&beside, &file, out, err);
     sl_file_unmap(&file);

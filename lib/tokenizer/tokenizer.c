@@ -191,9 +191,10 @@ static specrt_status folder_pick(const char *folder, char **path, specrt_error *
     return sl_error_no_memory(err, folder);
 }
 
-static specrt_status open_file(const char *path, tokenizer *tok, specrt_error *err) {
+/* picked : nobody named it */
+static specrt_status open_file(const char *path, bool picked, tokenizer *tok, specrt_error *err) {
     file_view file;
-    specrt_status status = sl_file_map(path, &file, err);
+    specrt_status status = (picked ? sl_file_map_regular : sl_file_map)(path, &file, err);
     if (status) return status;
     tok->path = path;
     tok->unknown_id = TOK_NONE;
@@ -217,8 +218,8 @@ specrt_status sl_tokenizer_open(const char *path, tokenizer **out, specrt_error 
                                 "tokenizer.model, *.tiktoken or *.gguf",
                                 path);
     tokenizer *tok = calloc(1, sizeof *tok);
-    specrt_status status =
-        tok ? open_file(inside ? inside : path, tok, err) : sl_error_no_memory(err, path);
+    specrt_status status = tok ? open_file(inside ? inside : path, is_folder, tok, err)
+                               : sl_error_no_memory(err, path);
     free(inside);
     if (status)
         sl_tokenizer_close(tok);
@@ -248,7 +249,7 @@ specrt_status sl_tokenizer_of_model(const char *path, tokenizer **out, specrt_er
     bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     if (is_folder) TRY(folder_pick(path, &inside, err));
     if (is_folder && !inside) return SPECRT_STATUS_OK;
-    specrt_status status = sl_file_map(inside ? inside : path, &file, err);
+    specrt_status status = sl_file_map_regular(inside ? inside : path, &file, err);
     bool has = false;
     if (!status) {
         has = is_gguf(&file) ? gguf_has_vocabulary(&file) : is_folder;

@@ -182,7 +182,9 @@ static void test_sharded(void) {
     refuse_index("{\"weight_map\":{\"a\":\"..\"}}", SPECRT_STATUS_BAD_INPUT, "plain file name");
     refuse_index("{\"weight_map\":{},\"weight_map\":{}}", SPECRT_STATUS_BAD_INPUT, "occurs twice");
     refuse_index("{\"metadata\":[[", SPECRT_STATUS_BAD_INPUT, "ends in a value");
-    CHECK_INT(clear_folder(), 3);
+    REQUIRE(symlink("/dev/null", in_folder("3")) == 0);
+    refuse_index("{\"weight_map\":{\"a\":\"3\"}}", SPECRT_STATUS_IO, "found a pipe or device");
+    CHECK_INT(clear_folder(), 4);
 }
 
 static void test_write(void) {

@@ -237,6 +237,8 @@ static void check_folder(const char *expected, const char *say) {
 
 static void test_folders(void) {
     st_tensor head = f32("lm_head.weight", 4, 2);
+    model m;
+    specrt_error err;
     check_folder(NULL, "no model inside");
     put_gguf("a.gguf", NULL, 0);
     check_folder("a.gguf", NULL);
@@ -251,6 +253,11 @@ static void test_folders(void) {
     check_folder("model.safetensors.index.json", NULL);
     put_json("config.json", "{");
     check_folder(NULL, "config.json: expected a JSON object");
+    REQUIRE(remove(in_folder("config.json")) == 0);
+    REQUIRE(symlink("/dev/null", in_folder("config.json")) == 0);
+    CHECK_INT(sl_model_open(folder(), &m, &err), SPECRT_STATUS_IO);
+    CHECK_HAS(err.msg, "config.json: expected a file, found a pipe or device");
+    CHECK_INT(sl_model_open(in_folder("config.json"), &m, &err), SPECRT_STATUS_IO);
     clear_folder();
 }
 

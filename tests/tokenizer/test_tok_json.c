@@ -632,6 +632,9 @@ static void test_side_files(void) {
     write_file("generation_config.json", "{");
     CHECK(sl_tokenizer_open(folder(), &tok, &err) == SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "/generation_config.json: byte 1: not JSON");
+    REQUIRE(remove(in_folder("generation_config.json")) == 0);
+    REQUIRE(symlink("/dev/null", in_folder("generation_config.json")) == 0); /* passed over */
+    check_beside(" 1 3 10 11");
     CHECK_INT(clear_folder(), 4);
 }
 
@@ -647,6 +650,7 @@ static specrt_status open_folder(const char *expected) {
 }
 
 static void test_folders(void) {
+    tokenizer *tok;
     CHECK_INT(open_folder("no tokenizer in this folder"), SPECRT_STATUS_BAD_INPUT);
     write_file("x-00002-of-00002.gguf", "GG");
     write_file("x-00001-of-00002.gguf", "GG");
@@ -661,6 +665,10 @@ static void test_folders(void) {
               SPECRT_STATUS_BAD_ARG);
     write_file("tokenizer.json", kinds);
     CHECK_INT(open_folder(""), SPECRT_STATUS_OK);
+    REQUIRE(remove(in_folder("tokenizer.json")) == 0);
+    REQUIRE(symlink("/dev/null", in_folder("tokenizer.json")) == 0);
+    CHECK_INT(open_folder("tokenizer.json: expected a file, found a pipe"), SPECRT_STATUS_IO);
+    CHECK_INT(sl_tokenizer_of_model(folder(), &tok, NULL), SPECRT_STATUS_IO);
     CHECK_INT(clear_folder(), 6);
 }
 
