@@ -47,12 +47,16 @@ static bool has_others(const out_folder *f, specrt_error *err) {
     return found;
 }
 
-static specrt_status check_names(const out_folder *f, bool force, specrt_error *err) {
+/* shared : whether there is anything else, which may stay. */
+static specrt_status check_folder(const out_folder *f, bool *shared, specrt_error *err) {
+    specrt_error what;
     specrt_status status = SPECRT_STATUS_OK;
+    *shared = has_others(f, &what);
+    if (*shared && !f->others) return specrt_error_set(err, what.status, "%s", what.msg);
     for (int i = 0; i < f->n_known && status == SPECRT_STATUS_OK; i++) {
         char *path = join(f->path, "/", f->names[i]);
         if (!path) return sl_error_no_memory(err, f->path);
-        status = sl_out_check(path, force, err);
+        status = sl_out_check(path, f->force, err);
         free(path);
     }
     return status;
@@ -111,10 +115,9 @@ static char *plain_path(const char *path, bool exists) {
     return plain;
 }
 
-static specrt_status open_folder(out_folder *f, const char *path, bool others, bool force,
-                                 specrt_error *err) {
+static specrt_status open_folder(out_folder *f, const char *path, specrt_error *err) {
     struct stat info;
-    specrt_error what;
+    bool shared;
     f->exists = stat(path, &info) == 0;
     if (f->exists && !S_ISDIR(info.st_mode))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "%s: expected a folder, found a file",
@@ -123,9 +126,7 @@ static specrt_status open_folder(out_folder *f, const char *path, bool others, b
     if (!f->path) return sl_error_no_memory(err, path);
     if (!f->exists) return open_temp(f, true, err);
     sl_leftovers_remove(open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), "/"); /* in it */
-    bool shared = has_others(f, &what);
-    if (shared && !others) return specrt_error_set(err, what.status, "%s", what.msg);
-    TRY(check_names(f, force, err));
+    TRY(check_folder(f, &shared, err));
     return open_temp(f, !shared && can_be_replaced(f->path), err);
 }
 
@@ -152,8 +153,13 @@ static void close_folder(out_folder *f) {
 
 specrt_status sl_out_folder_open(out_folder *f, const char *path, const char *const *names, int n,
                                  int n_known, bool others, bool force, specrt_error *err) {
-    *f = (out_folder){.names = names, .n_names = n, .n_known = n_known, .lock = -1};
-    specrt_status status = open_folder(f, path, others, force, err);
+    *f = (out_folder){.names = names,
+                      .n_names = n,
+                      .n_known = n_known,
+                      .lock = -1,
+                      .others = others,
+                      .force = force};
+    specrt_status status = open_folder(f, path, err);
     if (status != SPECRT_STATUS_OK) close_folder(f);
     return status;
 }
@@ -189,9 +195,12 @@ static specrt_status move_files(out_folder *f, specrt_error *err) {
 
 /* What was there is in the temporary folder afterwards. */
 static specrt_status give_name(out_folder *f, specrt_error *err) {
-    if (!f->exists && rename(f->temp, f->path) != 0) return failed(f->path, "cannot replace", err);
-    if (!f->exists) return SPECRT_STATUS_OK;
-    if (f->beside && sl_exchange(f->temp, f->path)) return SPECRT_STATUS_OK;
+    bool shared = false;
+    if (!f->exists && rename(f->temp, f->path) == 0) return SPECRT_STATUS_OK;
+    if (!f->exists && errno != ENOTEMPTY && errno != EEXIST)
+        return failed(f->path, "cannot replace", err);
+    if (!f->exists) TRY(check_folder(f, &shared, err)); /* another writer was first */
+    if (f->beside && !shared && sl_exchange(f->temp, f->path)) return SPECRT_STATUS_OK;
     return move_files(f, err);
 }
 

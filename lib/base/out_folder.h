@@ -13,6 +13,7 @@ typedef struct out_folder {
     int n_names, n_known, n;  /* n: files begun */
     int lock;                 /* the descriptor of temp */
     bool exists, beside;      /* path was there; temp is beside it, not in it */
+    bool others, force;       /* as sl_out_folder_open() has them */
     out_file files[OUT_FOLDER_FILES];
     char *named[OUT_FOLDER_FILES]; /* files that are complete, in temp; owned */
 } out_folder;

@@ -106,8 +106,30 @@ static void test_out_folder_taken(void) {
     for (int i = 0; i < 2; i++) REQUIRE(sl_out_folder_next(&f, &out, &err) == SPECRT_STATUS_OK);
     CHECK(mkdir(in_folder("new"), 0777) == 0 && mkdir(in_folder("new/two"), 0777) == 0);
     CHECK_INT(sl_out_folder_finish(&f, SPECRT_STATUS_OK, &err), SPECRT_STATUS_IO);
-    CHECK_HAS(err.msg, "new: cannot replace: ");
+    CHECK_HAS(err.msg, "new/two: expected a file, found a folder");
     CHECK_INT(clear_folder(), 2); /* the folders */
+}
+
+/* Another writer of a new folder is first: as where the folder was there. */
+static void test_out_folder_second(void) {
+    for (int turn = 0; turn < 4; turn++) {
+        bool force = turn > 0, foreign = turn > 1, others = turn > 2;
+        out_folder f;
+        out_file *out;
+        REQUIRE(!sl_out_folder_open(&f, in_folder("new"), names, 2, 2, others, force, &err));
+        for (int i = 0; i < 2; i++) REQUIRE(!sl_out_folder_next(&f, &out, &err));
+        CHECK_INT(write_both(in_folder("new"), false, SPECRT_STATUS_OK), SPECRT_STATUS_OK);
+        if (foreign) put("new/other", "other");
+        bool fits = force && (others || !foreign);
+        CHECK_INT(sl_out_folder_finish(&f, SPECRT_STATUS_OK, &err),
+                  fits ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_ARG);
+        if (turn == 0) CHECK_HAS(err.msg, "new/one: exists; use -f to replace it");
+        if (turn == 2) CHECK_HAS(err.msg, "found other in it");
+        check_file("new/one", fits ? "" : "one");
+        CHECK_INT(count_entries(in_folder("new")), 2 + foreign);
+        CHECK_INT(count_entries(folder()), 1);
+        clear_folder();
+    }
 }
 
 /* Beside other files; where the folder is the one that a process stands in; with the folder's permissions. */
@@ -298,6 +320,7 @@ static const test_case cases[] = {
     {"out_folder", "all files of a folder or none", test_out_folder},
     {"stale", "what an earlier writer left goes", test_out_folder_stale},
     {"out_folder_taken", "what got its name is taken back", test_out_folder_taken},
+    {"out_folder_second", "another writer was first", test_out_folder_second},
     {"out_folder_shared", "beside other files, and in place", test_out_folder_shared},
     {"stopped_folders", "nothing is left of folders that were begun", test_stopped_folders},
     {"killed_folders", "a folder is whole whenever its writer is killed", test_killed_folders},
