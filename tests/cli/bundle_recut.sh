@@ -38,6 +38,7 @@ same five/model.safetensors five.safetensors
 holds five/config.json draft_vocab_size=5
 refuses 2 "*size 9: expected at most 8, the ids of the bundle that have rows in \
 vllm/model.safetensors" cut vllm --for vllm --size 9 -o x
+refuses 2 "*size 1: expected at least 2 (the forced ids)" cut vllm --for vllm --size 1 -o x
 accepts cut five --for sglang -o default
 warns "specrt-bundle: default: 5 of 5 rows of the head, the weights as they were, for sglang
 *: 14 ids of a higher rank have no row in this drafter
