@@ -84,6 +84,12 @@ accepts prepare eagle --text text --for vllm --size 300 --with none -o plugin
 prints 'env SPECRT_TOKEN_MAP=*/plugin/model.specb*'
 prints '* vllm serve *target*"model":"*/eagle"*'
 [ ! -e plugin/drafter ] || fail "plugin/drafter is there"
+# No engine loads a file that start.sh would name; what is exported may be one.
+refuses 2 "*eagle/model.safetensors: expected the drafter's folder, which vllm loads; found a *" \
+    prepare eagle/model.safetensors --text text --for vllm -o x
+refuses 2 "*mtp/model.safetensors: expected the drafter's folder, which sglang loads; found a *" \
+    prepare mtp/model.safetensors --text text --for sglang -o x
+accepts prepare eagle/model.safetensors --text text --for sglang --dry-run -o dry
 accepts prepare eagle3 --text text --for vllm --mass 0.5 --dry-run -o dry
 prints '*--tokenizer target --corpus text --exclude dry --mass 0.5*specrt-bundle check dry/drafter*'
 accepts prepare eagle3 --text text --for vllm --accept-loss 0.01 --dry-run -o dry

@@ -34,8 +34,8 @@ static const struct {
                           {WAY_LIST, NULL}},
     [CHECKPOINT_EAGLE] = {{WAY_BUNDLE, NULL},
                           {WAY_LIST, NULL},
-                          {WAY_NONE, "llama.cpp drafts with EAGLE-3 heads, MTP layers and draft "
-                                     "models; expected one of these"},
+                          {WAY_NONE, "llama.cpp drafts with EAGLE-3 heads, MTP layers, block "
+                                     "drafters and draft models; expected one of these"},
                           {WAY_LIST, NULL}},
     [CHECKPOINT_EAGLE3] = {{WAY_CUT, NULL}, {WAY_CUT, NULL}, {WAY_CUT, NULL}, {WAY_LIST, NULL}},
     [CHECKPOINT_MTP] = {{WAY_BUNDLE, NULL}, {WAY_LIST, NULL}, {WAY_BUNDLE, NULL}, {WAY_LIST, NULL}},
@@ -204,6 +204,12 @@ static specrt_status check_head(const prepare *p, specrt_error *err) {
     return check_weights(prepare_head(p), err);
 }
 
+/* Whether the engine loads the drafter from where it is, in the form of a hub's folder. */
+static bool is_loaded_there(const prepare *p) {
+    bool has_copy = p->way == WAY_CUT || p->kind == CHECKPOINT_EAGLE; /* SGLang's is exported */
+    return p->engine == FOR_VLLM ? p->way == WAY_BUNDLE : p->engine == FOR_SGLANG && !has_copy;
+}
+
 /* What the engine takes, and whether the files have its form. */
 static int check_engine_files(prepare *p, bool target_is_gguf) {
     p->way = WAY_BUNDLE;
@@ -237,6 +243,10 @@ static int check_engine_files(prepare *p, bool target_is_gguf) {
             p->drafter);
     /* vLLM's selector would take the number of a row for a token; our plug-in cuts it later. */
     if (p->engine == FOR_VLLM && p->id.block.selector) p->way = WAY_BUNDLE;
+    if (is_loaded_there(p) && sl_io_is_file(p->drafter))
+        return sl_cli_usage("--drafter %s: expected the drafter's folder, which %s loads; found a "
+                            "file",
+                            p->drafter, p->engine_name);
     if (p->engine == FOR_SGLANG && p->kind == CHECKPOINT_MTP &&
         (p->id.tail.tied || p->id.tail.n_layers > 1))
         return sl_cli_usage("--drafter %s: %s: SGLang scores such layers by the whole head; start "
