@@ -12,6 +12,7 @@
 #include "base/json.h"
 
 enum { LONG_RECORD = 256 << 10 };
+static const char PIECE[] = "a piece of a streamed answer in";
 
 /* Whose words they are: the target's (counted), another's (counted with all_messages), or of a text
  * that nobody says (counted). */
@@ -144,10 +145,14 @@ static specrt_status add_message(record_sink *sink, struct json_object *message)
     return status;
 }
 
+static specrt_status add_choices(record_sink *sink, struct json_object *choices);
+
 /* add_turns() : what stands where one speaker's words are due: a string, a list of alternative or
  * successive strings, or messages that name their speakers, however nested. */
 static specrt_status add_turns(record_sink *sink, struct json_object *turns, speaker who) {
     if (role_of(turns)) return add_message(sink, turns);
+    struct json_object *choices = who == SPEAKER_TARGET ? get(turns, "choices") : NULL;
+    if (json_object_is_type(choices, json_type_array)) return add_choices(sink, choices);
     specrt_status status = SPECRT_STATUS_OK;
     if (json_object_is_type(turns, json_type_array)) {
         for (size_t i = 0; status == SPECRT_STATUS_OK && i < json_object_array_length(turns); i++)
@@ -174,7 +179,7 @@ static specrt_status add_choices(record_sink *sink, struct json_object *choices)
     specrt_status status = SPECRT_STATUS_OK;
     for (size_t i = 0; status == SPECRT_STATUS_OK && i < json_object_array_length(choices); i++) {
         struct json_object *choice = json_object_array_get_idx(choices, i);
-        if (get(choice, "delta")) return odd(sink, "a piece of a streamed answer in", "choices");
+        if (get(choice, "delta")) return odd(sink, PIECE, "choices");
         struct json_object *answer =
             json_object_is_type(choice, json_type_object) ? first_of(choice, keys) : choice;
         status = add_turns(sink, answer, SPEAKER_TARGET);
@@ -224,8 +229,17 @@ static struct json_object *parse_response(struct json_object *value) {
     return NULL;
 }
 
+/* Whether a text is an API's stream of events, which has JSON around each piece of the answer. */
+static bool is_event_stream(struct json_object *value) {
+    bool is_text = json_object_is_type(value, json_type_string);
+    const char *text = is_text ? json_object_get_string(value) : "";
+    if (strncmp(text, "data:", 5) != 0 && strncmp(text, "event:", 6) != 0) return false;
+    return strstr(text, "\"delta\"") || strstr(text, "\"choices\"");
+}
+
 static specrt_status add_answer(record_sink *sink, struct json_object *answer, speaker who) {
     struct json_object *response = parse_response(answer);
+    if (is_event_stream(answer)) return odd(sink, PIECE, "a text of events");
     if (!response) return add_turns(sink, answer, who);
     specrt_status status = add_object(sink, response);
     json_object_put(response);

@@ -134,6 +134,17 @@ static void case_stream(void) {
     CHECK_INT(g.status, SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(g.err.msg, "x.jsonl:1: a piece of a streamed answer in choices; expected ");
     gather_free(&g);
+    static const char logged[] =
+        "{\"response\":\"data: {\\\"choices\\\":[{\\\"text\\\":\\\"a\\\"}]}\\n\"}\n"
+        "{\"response\":\"event: x\\ndata: {\\\"delta\\\":\\\"a\\\"}\"}\n"
+        "{\"response\":[{\"choices\":[{\"delta\":{\"content\":\"a\"}}]}]}\n"
+        "{\"response\":\"data: 1\"}\n{\"response\":[{\"choices\":[{\"text\":\"b\"}]}]}\n";
+    g = gather_string("x.jsonl", logged, NULL);
+    CHECK_STR(show(&g), "data: 1!|b!");
+    CHECK_INT(g.stats.n_bad_records, 3);
+    CHECK_STR(g.stats.bad_examples[1],
+              "x.jsonl:2: a piece of a streamed answer in a text of events");
+    gather_free(&g);
 }
 
 static void case_escapes(void) {
