@@ -47,6 +47,13 @@ if specrt-bundle info a.specb >/dev/full 2>../err; then fail "a full disk was no
 
 # What routes and searches.
 head_file model.safetensors 300
+accepts cluster-build --model model.safetensors --router none --clusters 12 -o head.specb
+accepts specrt-bundle info head.specb
+prints '*
+tokenizer  not recorded
+head *'
+accepts specrt-bundle info head.specb --json
+has tokenizer=null head.rows=300
 ids corpus.bin 5 6 5 6 7 5 6
 accepts cograph-build --tokenizer none --id-bytes 2 --n-vocab 300 --corpus corpus.bin \
     --successor-count 1 -o b.specb

@@ -142,10 +142,14 @@ static void print_storage(const specrt_bundle *bundle) {
 
 static void print_ident(const specrt_ident *d) {
     if (!d) return;
-    printf("\ntokenizer  %s: %s ids, %s normal\n           sha256 ",
-           sl_text_name(d->tokenizer_name), sl_text_count((uint64_t)d->n_vocab),
-           sl_text_count((uint64_t)d->n_normal));
-    for (int i = 0; i < 32; i++) printf("%02x", d->tokenizer_sha256[i]);
+    if (d->n_vocab) {
+        printf("\ntokenizer  %s: %s ids, %s normal\n           sha256 ",
+               sl_text_name(d->tokenizer_name), sl_text_count((uint64_t)d->n_vocab),
+               sl_text_count((uint64_t)d->n_normal));
+        for (int i = 0; i < 32; i++) printf("%02x", d->tokenizer_sha256[i]);
+    } else {
+        printf("\ntokenizer  not recorded");
+    }
     if (d->head_rows)
         printf("\nhead       %s [%" PRId32 ", %" PRId32 "]\n", sl_text_name(d->head_name),
                d->head_rows, d->head_cols);
@@ -419,7 +423,7 @@ static bool print_json(const char *path, const specrt_bundle *bundle, uint64_t b
     sl_json_put(o, "file", sl_json_text(path));
     sl_json_put(o, "bytes", sl_json_whole(bytes));
     sl_json_put(o, "sections", sections_json(bundle));
-    sl_json_put(o, "tokenizer", d ? tokenizer_json(d) : NULL);
+    sl_json_put(o, "tokenizer", d && d->n_vocab ? tokenizer_json(d) : NULL);
     sl_json_put(o, "head", d && d->head_rows ? head_json(d) : NULL);
     sl_json_put(o, "ranks", ranked ? ranks_json(&ranks, provenance) : NULL);
     put_views(o, bundle);
