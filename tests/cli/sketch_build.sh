@@ -41,7 +41,7 @@ clustered clusters.specb --threads 1 --json
 has 'clusters[].probed=2 4 8 16 32' n_clusters=12? 'clusters[probed=32].recall_of_best=[01]*'
 other_kernels() {
     OPENBLAS_CORETYPE=Prescott clustered older.specb --threads 3
-    prints '*of 12? clusters the best are previewed*'
+    prints '*the best of 12? clusters reads (sketch:M@clusters=K)*'
     same clusters.specb older.specb
 }
 is_quick || other_kernels

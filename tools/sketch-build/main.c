@@ -253,12 +253,11 @@ static void print_bytes(sketch_recall_table *t, FILE *out) {
 static void print_probed(const run *r, FILE *out) {
     const sketch_recall_table *t = &r->table;
     if (t->n_probed == 0) return;
-    fprintf(
-        out,
-        "\nof %" PRId32
-        " clusters the best are previewed (sketch:M@clusters=K): who is in their blocks of 16\n\n"
-        "%8s %8s %8s %8s %8s\n",
-        r->clusters.n, "clusters", "ten best", "the best", "places", "MB");
+    fprintf(out,
+            "\nshare of the best rows that the preview of the best of %" PRId32
+            " clusters reads (sketch:M@clusters=K), and its MB\n\n"
+            "%8s %8s %8s %8s %8s\n",
+            r->clusters.n, "clusters", "ten best", "the best", "places", "MB");
     for (int p = 0; p < t->n_probed; p++)
         fprintf(out, "%8" PRId32 " %8.4f %8.4f %8.0f %8.4f\n", t->probed[p].clusters,
                 t->probed[p].recall, t->probed[p].recall_best, t->probed[p].places,
