@@ -85,8 +85,10 @@ some.jsonl:6: prompt: expected 1 to 35 tokens, found *"
 [ "$(grep -c "passed over" ../err)" = 1 ] || fail "more than one line: $(cat ../err)"
 some=(--target "$target" --draft "$draft" --prompts some.jsonl --context 36 --max-tokens 2 --json)
 for verb in decode generate record compare; do
-    accepts specrt-eval $verb "${some[@]:0:2}" $([ $verb = generate ] || echo "${some[@]:2:2}") \
-        "${some[@]:4}" $(case $verb in generate | record) echo -o $verb.out ;; esac)
+    drafts=("${some[@]:2:2}")
+    [ $verb = generate ] && drafts=()
+    accepts specrt-eval $verb "${some[@]:0:2}" "${drafts[@]}" "${some[@]:4}" \
+        $(case $verb in generate | record) echo -o $verb.out ;; esac)
     has n_empty=3 n_unfit=1
 done
 plan_of_some() { # it wants room for its widest tree

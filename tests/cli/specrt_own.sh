@@ -1,9 +1,9 @@
 # specrt prepare --for specrt: which commands it runs, what it leaves out, and what it refuses.
 . "$CLI_TESTS/lib.bash"
-root=$CLI_TESTS/../..
-sample=$root/data/sample target=$sample/target.gguf draft=$sample/draft.safetensors
-text=$root/data/corpus/legal/constitution.txt
-prompts=("$root/data/prompts/code.jsonl" "$root/data/prompts/qa.jsonl")
+ln -s "$CLI_TESTS/../../data" data # a path that no command quotes, wherever the checkout is
+sample=data/sample target=$sample/target.gguf draft=$sample/draft.safetensors
+text=data/corpus/legal/constitution.txt
+prompts=("data/prompts/code.jsonl" "data/prompts/qa.jsonl")
 own() { specrt prepare --for specrt "$@"; }
 
 # Four fifths of the prompts are answered, and one fifth is kept for comparing; a token of an answer
@@ -60,7 +60,7 @@ mamba() {
 mamba
 warns "*1/12\] try*mamba.gguf: general.architecture: 'mamba' is not *try is left out*: mamba.gguf: \
 the engine does not run it, so it answers no prompts: lists alone*2/5\] ranks*4/5\] clusters*"
-prints "*ranks *clusters *specrt-bundle export $PWD/mamba/model.specb --format sglang-pt *"
+prints "*ranks *clusters *specrt-bundle* export $PWD/mamba/model.specb --format sglang-pt *"
 accepts sh mamba/start.sh
 [ -s mamba/model.pt ] || fail "no list"
 mamba
