@@ -136,14 +136,14 @@ SPECRT_API specrt_status specrt_session_save(specrt_session *s, void *bytes, siz
                                 "save: expected at most %u bytes, found %llu", UINT32_MAX,
                                 (unsigned long long)*n_bytes);
     if (capacity == 0) return SPECRT_STATUS_OK;
+    SPECRT__SESSION_NEEDS(s, bytes, "save");
     specrt__snapshot_settle(s);
     specrt__snapshot_put_lists(&w, s);
     *n_bytes = w.n;
-    if (!bytes || capacity < w.n)
+    if (capacity < w.n)
         return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
                                 "save: capacity: expected at least %llu bytes, found %llu",
-                                (unsigned long long)w.n,
-                                (unsigned long long)(bytes ? capacity : 0));
+                                (unsigned long long)w.n, (unsigned long long)capacity);
     w.bytes = (uint8_t *)bytes;
     w.n = SPECRT__SAVED_HEADER + specrt__snapshot_text(s);
     memset(w.bytes, 0, w.n);

@@ -319,6 +319,7 @@ static void test_size(void) {
         CHECK_INT(n, wanted);
         for (size_t k = 0; k < wanted; k++) REQUIRE(canary[k] == 7);
         CHECK_INT(specrt_session_save(r.s, NULL, bound, &n), SPECRT_STATUS_BAD_ARG);
+        CHECK_HAS(specrt_session_last_error(r.s)->msg, "save: bytes: ");
         REQUIRE(!specrt_session_save(r.s, canary, wanted, &n));
         CHECK(memcmp(bytes, canary, wanted) == 0);
         load(r.s, bytes, wanted);
