@@ -332,8 +332,7 @@ def cli_command(tools, script):
 class Bench:
     """A folder where one mutant at a time is compiled, linked with what make has built, and tested."""
 
-    def __init__(self, build, folder, sections, memory):
-        self.sections = {section.name: section for section in sections}
+    def __init__(self, build, folder, memory):
         self.found = memory
         self.memory = 8 << 30  # bytes that a test may take
         self.build, self.folder = Path(build), Path(folder)
@@ -394,12 +393,12 @@ class Bench:
         return source.startswith("tests/") and self.reads(source, "include/specrt.h")
 
     def objects_of(self, mutant):
-        """Compiles the changed file, or of a header the section's files that include it; None where that fails."""
+        """Compiles the changed file, or of a header all files that include it; None where that fails."""
         changed = self.write(mutant)
         sources = {mutant.path: changed}
         if mutant.path.endswith(".h"):
-            own = {m.path for m in self.sections[mutant.section].mutants if m.path.endswith(".c")}
-            sources = {path: path for path in own if self.reads(path, mutant.path)}
+            paths = [str(path) for path in sorted(Path("src").glob("*/*.c"))]
+            sources = {path: path for path in paths if self.reads(path, mutant.path)}
         made = [self.folder / path.replace("/", "-").replace(".c", ".o") for path in sources]
         for source, output in zip(sources.values(), made):
             if not self.compile(source, output):
@@ -564,7 +563,7 @@ def main():
     sections = [s for s in sections if not options.sections or s.name in options.sections]
 
     memory = Memory(options.build)
-    benches = [Bench(options.build, f"{options.build}/mutate/{i}", sections, memory) for i in range(options.jobs)]
+    benches = [Bench(options.build, f"{options.build}/mutate/{i}", memory) for i in range(options.jobs)]
     results = {}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         left = options.n  # what small sections lack comes from those after them
