@@ -10949,11 +10949,11 @@ SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_se
     *s = plan;
     specrt__sketch_allot(s, (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)s, 64));
     uint64_t *keys = s->keys;
-    for (int32_t i = 0; i < with->n_states * SPECRT__SKETCH_PARTS; i++) {
-        s->kept[i].keys = keys;
-        keys += specrt__sketch_kept_room(s->shared->keep);
-    }
     for (int32_t i = 0; i < with->n_states; i++) {
+        for (int part = 0; part < SPECRT__SKETCH_PARTS; part++) {
+            s->kept[i * SPECRT__SKETCH_PARTS + part].keys = keys;
+            keys += specrt__sketch_kept_room(s->shared->keep);
+        }
         s->found[i].keys = keys;
         keys += specrt__sketch_found_room(s->shared->size);
     }
