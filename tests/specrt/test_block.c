@@ -61,6 +61,7 @@ static void follows_the_candidates_of_positions(void) {
     int32_t each[N * 4];
     const int32_t *next;
     const float *counts;
+    specrt_session_stats stats;
     for (int turn = 0; turn < 20; turn++) {
         bool first[W1_ROWS] = {false}, expected[W1_ROWS] = {false}, found[W1_ROWS] = {false};
         world w;
@@ -83,8 +84,10 @@ static void follows_the_candidates_of_positions(void) {
             }
         }
         REQUIRE(!specrt_session_block_topk(w.s, hidden, NULL, N, 4, each, logits));
-        add_members(specrt_session_shortlist(w.s), found);
+        int32_t n_rows = add_members(specrt_session_shortlist(w.s), found);
         CHECK(memcmp(found, expected, sizeof found) == 0);
+        specrt_session_get_stats(w.s, &stats);
+        CHECK_INT(stats.n_bytes, (int64_t)n_rows * D * 4); /* each row once */
         for (int i = 0; i < N; i++) {
             double p[W1_ROWS];
             for (int32_t id = 0; id < W1_ROWS; id++)

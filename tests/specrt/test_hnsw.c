@@ -213,6 +213,23 @@ static void test_queries(void) {
     world_free(&w);
 }
 
+/* What pads int8 rows counts for nothing, even where a bundle has it other than 0. */
+static void test_padding(void) {
+    enum { N = 60, DIM = 70, PADDED = 128 };
+    int32_t ids[5], truth[5];
+    float scores[5], expected[5], query[DIM];
+    world w;
+    world_make(&w, make_rows(N, DIM), N, DIM, &defaults, SPECRT_HNSW_INT8);
+    REQUIRE(!specrt_bundle_hnsw(w.bundle, NULL, &w.index, NULL)); /* scores by codes alone */
+    for (int j = 0; j < DIM; j++) query[j] = fixture_normal(&state);
+    CHECK_INT(specrt_hnsw_search(&w.index, query, 5, N, truth, expected, w.scratch), 5);
+    uint8_t *codes = (uint8_t *)(uintptr_t)w.index.codes; /* of w.bytes */
+    for (int32_t i = 0; i < N; i++) memset(codes + i * PADDED + DIM, 127, PADDED - DIM);
+    CHECK_INT(specrt_hnsw_search(&w.index, query, 5, N, ids, scores, w.scratch), 5);
+    CHECK(memcmp(ids, truth, sizeof ids) == 0 && memcmp(scores, expected, sizeof scores) == 0);
+    world_free(&w);
+}
+
 /* What is asked of int8 rows: whole numbers, the same both ways, near the product of the rows. */
 static void test_scores(void) {
     world w;
@@ -659,6 +676,7 @@ static const test_case cases[] = {
     {"one_row", "a single row, and arguments out of range", test_one_row},
     {"widest", "rows of 131,072 columns", test_widest},
     {"queries", "not finite, great, small", test_queries},
+    {"padding", "of int8 rows, which counts for nothing", test_padding},
     {"scores", "of nodes by nodes, against doubles", test_scores},
     {"duplicates", "equal, nearly equal and unusable rows", test_duplicates},
     {"threads", "the same bytes for 1, 2 and 7 threads", test_threads},

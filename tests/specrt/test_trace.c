@@ -304,12 +304,12 @@ static void test_inconsistent(void) {
                   {0, SPECRT_TRACE_CYCLE, 1, 56, 0, "a record's counts are out of range"},
                   {0, 3, 1, 56, 0, "a record's counts are out of range"},
                   {1, 0, 1, 56, 0, "a record's counts are out of range"},
-                  {3, 3, 1, 56, 0, "ends inside a record"}, /* nodes, which a sequence has not */
+                  {3, 3, 1, 64, 0, "ends inside a record"}, /* nodes, which a sequence has not */
                   {13, V, 1, 56, 0, "a record's ids are out of range"},
                   {0, SPECRT_TRACE_SEQUENCE, 1, 0, 0, "header: expected sizes within limits"},
                   {0, SPECRT_TRACE_SEQUENCE, 1, 56, 40, "header: expected sizes within limits"}};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
-        uint32_t words[14] = {SPECRT_TRACE_SEQUENCE, 2, 0, 1, [12] = 8, [13] = V - 1};
+        uint32_t words[16] = {SPECRT_TRACE_SEQUENCE, 2, 0, 1, [12] = 8, [13] = V - 1};
         specrt_trace_reader *r;
         specrt_trace_record record;
         specrt_error err = {0};
