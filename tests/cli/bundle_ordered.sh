@@ -86,8 +86,10 @@ seq 0 353 | shuf --random-source=t/tokenizer.json >list.txt
 accepts specrt-bundle import list.txt --tokenizer t --size 100 -o ranks.specb
 ordered_t() { specrt-bundle export "$1" --drafter t --for gemma4 "${@:2}"; }
 hot() { cp ranks.specb "$1" && cluster-build --model t --tokenizer t --ordered --clusters 6 \
-    --schedule 1 --json -o "$@"; }
-accepts hot hot.specb --hot 20
+    --schedule 1 -o "$@"; }
+accepts hot words.specb --hot 20
+prints "*0 copies, 20 rows in every cluster, 100 left out as too rare*"
+accepts hot hot.specb --hot 20 --json
 has n_hot=20 n_copies=0 n_members=354
 accepts ordered_t hot.specb -o hot --json
 has n_clusters=6 topk=1 n_slots=59 n_hot=20 batch=1.9661
@@ -95,7 +97,7 @@ accepts specrt-bundle info hot.specb --json
 has centroid.n_members=354
 accepts cluster-build --model hot --stored --json -o hot-back.specb
 has n_members=354 schedule=1
-accepts hot few.specb --distinct 200
+accepts hot few.specb --distinct 200 --json
 has n_hot=0 n_rows=200 n_copies=154 n_members=354 size_least=59 size_most=59
 accepts ordered_t few.specb --topk 2 -o few --json
 has n_tokens=200 n_hot=0 topk=2
