@@ -3454,7 +3454,7 @@ SPECRT__INTERNAL bool specrt__os_cache(char *out, size_t n) {
     bool given = cache && cache[0];
     if (!given && !(home && home[0])) return false;
     int length = given ? snprintf(out, n, "%s", cache) : snprintf(out, n, "%s/.cache", home);
-    return length > 0 && (size_t)length < n;
+    return (size_t)length < n;
 }
 
 static long specrt__os_process(void) {

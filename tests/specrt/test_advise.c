@@ -58,6 +58,7 @@ static void test_among_ties_the_fewest_bytes(void) {
     ways[2].bytes = ways[1].bytes; /* then the faster one */
     CHECK(advise(ways, 4, NULL).chosen == 1);
     ways[0] = way_of("slow", 1, 0.5, 0.2, 0.001); /* the fastest is the second, and nothing ties */
+    ways[2].ratio.value = 9;                      /* behind those that are asked for */
     a = advise(ways, 2, ties);
     CHECK(a.chosen == 1 && a.n_ties == 0 && !ties[0] && ties[1]);
 }

@@ -251,9 +251,15 @@ static void test_path(void) {
     specrt_costs_path("/no/such/folder/pair.specb", "key", other);
     CHECK_STR(other, path);
     setenv("XDG_CACHE_HOME", "", 1);
+    specrt_costs_path(NULL, "key", path);
+    CHECK_STR(path, "");
     setenv("HOME", in_folder("home/of/nobody"), 1);
     specrt_costs_path(NULL, "key", path);
     CHECK_STR(path, "");
+    setenv("HOME", in_folder("cache"), 1);
+    specrt_costs_path(NULL, "key", path);
+    CHECK(strncmp(path, in_folder("cache/.cache/specrt/"),
+                  strlen(in_folder("cache/.cache/specrt/"))) == 0);
     clear_folder();
 }
 
