@@ -387,13 +387,19 @@ static void test_memory(void) {
     specrt_session_params params = {.n_logits = V, .tree = {2, 1, 3}};
     specrt_beam beams[4];
     static float hidden[4 * D];
+    double costs[64];
+    const specrt_stock_params always = {.costs = costs, .n_costs = 64};
+    size_t bytes;
     specrt_status status = SPECRT_STATUS_NO_MEMORY;
     world_open(&w, SPECRT_DTYPE_Q4_0, true, "window:90@min=60", NULL);
     a.fail_at = 1;
     CHECK_INT(specrt_stock_create(w.head, NULL, &env, &w.stock, NULL), SPECRT_STATUS_NO_MEMORY);
     CHECK(w.stock == NULL && a.n_live == 0);
     a.fail_at = 0;
-    REQUIRE(specrt_stock_create(w.head, NULL, &env, &w.stock, NULL) == SPECRT_STATUS_OK);
+    for (int i = 0; i < 64; i++) costs[i] = 1;
+    REQUIRE(specrt_stock_create(w.head, &always, &env, &w.stock, NULL) == SPECRT_STATUS_OK);
+    memcpy(&bytes, (uint8_t *)w.stock - FIXTURE_HEAD, sizeof bytes); /* rows are its end */
+    CHECK(w.stock->rows + V * w.stock->row_stride <= (uint8_t *)w.stock + bytes);
     params.stock = w.stock;
     for (int fail = 1; status == SPECRT_STATUS_NO_MEMORY; fail++) {
         a.n_calls = 0, a.fail_at = fail;
