@@ -159,8 +159,8 @@ static void test_recall(void) {
 }
 
 static void test_one_row(void) {
-    int32_t id;
-    float score, query[4] = {1, 2, 3, 4};
+    int32_t id, ids[2] = {7, 7};
+    float score, scores[2], query[4] = {1, 2, 3, 4};
     float *row = (float *)calloc(3 * 4, sizeof *row);
     row[5] = 2;
     world w;
@@ -169,6 +169,8 @@ static void test_one_row(void) {
     CHECK_INT(specrt_hnsw_search(&w.index, query, 1, 0, &id, &score, w.scratch), 1);
     CHECK_INT(id, 1);
     CHECK_NEAR(score, 4, 1e-6);
+    CHECK_INT(specrt_hnsw_search(&w.index, query, 2, 2, ids, scores, w.scratch), 1);
+    CHECK_INT(ids[1], 7); /* where no row was found */
     CHECK_INT(specrt_hnsw_search(&w.index, query, 0, 5, &id, &score, w.scratch), 0);
     CHECK_INT(specrt_hnsw_search(&w.index, query, 6, 5, &id, &score, w.scratch), 0);
     const int32_t most = SPECRT_HNSW_MAX_EF;
@@ -618,8 +620,10 @@ static void test_damage(void) {
         refuses(&w, bad, n, damages[i].what);
     }
     memcpy(bad, good, n);
+    memcpy(bad + 40, &(int32_t){SPECRT_HNSW_MAX_EF}, 4); /* ef */
+    opens(&w, bad, n, SPECRT_STATUS_OK, "");
     memcpy(bad + 40, &(int32_t){1}, 4);
-    opens(&w, bad, n, SPECRT_STATUS_OK, ""); /* ef */
+    opens(&w, bad, n, SPECRT_STATUS_OK, "");
     memcpy(bad + 4, &(int32_t){1}, 4);
     opens(&w, bad, n, SPECRT_STATUS_BUNDLE_MISMATCH, "expected a head [200, 1], found [200, 8]");
     memcpy(bad, good, n);

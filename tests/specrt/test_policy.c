@@ -298,6 +298,11 @@ static void test_refused(void) {
     for (int32_t i = 0; i < 70; i++) terminators[i] = i;
     specrt_policy_desc flood = {.text = "full", .terminators = terminators, .n_terminators = 70};
     check_refused(bundle, &flood, SPECRT_STATUS_BAD_ARG, "expected at most 64, found more");
+    for (int32_t i = 64; i < 70; i++)
+        terminators[i] = 63; /* those that are given twice count once */
+    specrt_policy *policy;
+    REQUIRE(!specrt_policy_create(bundle, head, &flood, &policy, NULL));
+    specrt_policy_close(policy);
     flood.n_terminators = -1;
     check_refused(bundle, &flood, SPECRT_STATUS_BAD_ARG,
                   "terminators: expected n_terminators tokens, found a list and -1");
