@@ -12,6 +12,7 @@
 #include "fixture.h"
 #include "test.h"
 #include "specrt/root.h"
+#include "quantise.h"
 
 enum { MOST_ROWS = 2105, MOST_COLS = 32, TOPK = 8, N_STATIC = 20, MOST_RANK = 496 };
 
@@ -20,6 +21,7 @@ static uint64_t state = 11;
 typedef struct world {
     int32_t n_rows, n_cols, topk;
     bool biased;
+    specrt_dtype dtype;
     float rows[MOST_ROWS * MOST_COLS], bias[MOST_ROWS];
     uint8_t *bytes;
     size_t n_bytes;
@@ -34,7 +36,7 @@ typedef struct world {
 
 static void world_open(world *w, const char *policy) {
     specrt_head_desc desc = {.rows = w->rows,
-                             .dtype = SPECRT_DTYPE_F32,
+                             .dtype = w->dtype,
                              .n_rows = w->n_rows,
                              .n_cols = w->n_cols,
                              .bias = w->biased ? w->bias : NULL};
@@ -546,21 +548,26 @@ static void test_levels(void) {
 }
 
 /* With every row named, logits are the full vocabulary's. */
-static void check_everything(const char *policy) {
+static void check_everything(const char *policy, specrt_dtype dtype) {
     static world w;
     static float logits[MOST_ROWS], expected[MOST_ROWS];
+    static uint8_t rows[601 * 32 * 4];
     float hidden[MOST_COLS], sure = 0;
-    world_make(&w, 601, 24, 64, true);
+    world_make(&w, 601, 32, 64, true);
+    w.dtype = dtype;
+    for (int32_t i = 0; i < 601; i++)
+        quantise_row(dtype, w.rows + 32 * i, 32, rows + (size_t)i * specrt_row_bytes(dtype, 32));
+    memcpy(w.rows, rows, sizeof rows);
     world_open(&w, policy);
+    specrt_dtype packed = specrt__head_packed_dtype(w.head);
+    size_t stride = specrt_row_bytes(packed, 32);
+    for (int32_t i = 0; i < 601; i++) specrt__head_pack(w.head, i, rows + (size_t)i * stride);
     for (int32_t j = 0; j < w.n_cols; j++) hidden[j] = fixture_normal(&state);
     const specrt_shortlist *shortlist = route(&w, hidden, 1, &sure);
     CHECK_INT(shortlist->n_rows, 599); /* n_vocab leaves one out, the ranks another */
-    specrt_segment all = {.rows = w.rows,
-                          .dtype = SPECRT_DTYPE_F32,
-                          .row_stride = 24 * 4,
-                          .n_rows = 601,
-                          .bias = w.bias};
-    specrt__head_products(w.head->compute.kernels, &all, 0, 601, 24, hidden, 1, expected, 601);
+    specrt_segment all = {
+        .rows = rows, .dtype = packed, .row_stride = stride, .n_rows = 601, .bias = w.bias};
+    specrt__head_products(w.head->compute.kernels, &all, 0, 601, 32, hidden, 1, expected, 601);
     REQUIRE(!specrt_shortlist_logits(shortlist, hidden, 1, logits));
     const float *at = logits;
     for (int32_t i = 0; i < shortlist->n_segments; at += shortlist->segments[i++].n_rows)
@@ -571,8 +578,9 @@ static void check_everything(const char *policy) {
 }
 
 static void test_everything(void) {
-    check_everything("sketch:601");
-    check_everything("sketch:602@keep=603@scan=9999"); /* more than there are: all of them */
+    check_everything("sketch:601", SPECRT_DTYPE_F32);
+    check_everything("sketch:601", SPECRT_DTYPE_Q4_0);                   /* decoded */
+    check_everything("sketch:602@keep=603@scan=9999", SPECRT_DTYPE_F32); /* more than there are */
 }
 
 /* One row of one column is a head, too. */
