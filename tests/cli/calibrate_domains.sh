@@ -8,7 +8,7 @@ ids a/x/1.bin 1 2 3
 ids b/x/1.bin 2 3 4
 ids 2.bin 3 4 5
 run --corpus a/x/1.bin b/x/1.bin 2.bin
-warns "vocabtrim-calibrate: 9 tokens in 3 domains"
+warns "vocabtrim-calibrate: 9 tokens, domains: 3"
 [ "$(names)" = "2.bin|a/x/1.bin|b/x/1.bin|" ] || fail "names: $(names)"
 run --corpus "$PWD/a/" ./b//
 [ "$(names)" = "a|b|" ] || fail "names: $(names)"

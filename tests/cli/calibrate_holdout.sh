@@ -6,7 +6,7 @@ for ((i = 0; i < 400; i++)); do
 sort -R a.jsonl >b.jsonl
 count() { accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --domain d --counts-out "$@" -f; }
 count c.a --corpus a.jsonl --holdout 0.2
-warns "vocabtrim-calibrate: 3519 tokens in 1 domains"
+warns "vocabtrim-calibrate: 3,519 tokens, domains: 1"
 count c.b --corpus b.jsonl --holdout 0.2
 diff <(grep -v '^#' c.a) <(grep -v '^#' c.b) || fail "the order matters"
 count c.s --corpus a.jsonl --holdout 0.2 --seed 2

@@ -17,7 +17,7 @@ run() { vocabtrim-calibrate --tokenizer "$TOKENIZER" --by-language --holdout 0 \
 count() { run --corpus mixed.jsonl "$english" --counts-out "$@"; }
 
 accepts count c
-warns "vocabtrim-calibrate: 83864 tokens in 8 domains"
+warns "vocabtrim-calibrate: 83,864 tokens, domains: 8"
 names=$(grep '^#domain' c | cut -f 7 | tr '\n' ' ')
 expected="mixed.jsonl mixed.jsonl/Cyrillic mixed.jsonl/Han mixed.jsonl/Japanese "
 expected="${expected}mixed.jsonl/Latin mixed.jsonl/none qa qa/Latin "

@@ -11,7 +11,7 @@ cat corpus/1.bin corpus/2.bin corpus/3.bin corpus/1.bin >more.bin
 count() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 1000 --keep 999 \
     --corpus corpus more.bin --holdout 0.3 "$@"; }
 accepts count --counts-out whole
-warns "vocabtrim-calibrate: 21000 tokens in 2 domains"
+warns "vocabtrim-calibrate: 21,000 tokens, domains: 2"
 awk '/^[0-9]/ { n++; for (i = 1; i <= NF; i++) sum += $i }
     /^#end/ { exit $2 != n || $3 != sum }' whole ||
     fail "#end is not the number of rows and the sum of what they hold"
@@ -26,7 +26,7 @@ warns "*covers 14.3% of the text that was ranked, 10.5% of held-out text (95% in
 14.0%): records have words of their own: *"
 for shard in 0 1 2; do
     accepts count --shard $shard/3 --counts-out part$shard
-    warns "vocabtrim-calibrate: $([ $shard = 0 ] && echo 15000 || echo 3000) tokens in 2 domains"
+    warns "vocabtrim-calibrate: $([ $shard = 0 ] && echo 15,000 || echo 3,000) tokens, domains: 2"
 done
 for order in "0 1 2" "2 0 1" "1 2 0"; do
     set -- $order

@@ -17,7 +17,7 @@ cat >openai.jsonl <<'END'
 {"messages": [{"role": "system", "content": "Be brief."}, {"role": "assistant", "content": "One two three, one two three."}]}
 END
 count c.alpaca --corpus alpaca.json
-warns "vocabtrim-calibrate: 16 tokens in 1 domains"
+warns "vocabtrim-calibrate: 16 tokens, domains: 1"
 cat >batch.jsonl <<'END'
 {"custom_id": "1", "response": {"status_code": 200, "body": {"choices": [{"message": {"role": "assistant", "content": "Hello, world! Hello again."}}]}}, "error": null}
 {"custom_id": "2", "response": {"status_code": 200, "body": {"choices": [{"message": {"role": "assistant", "content": "One two three, one two three."}}]}}, "error": null}
@@ -36,7 +36,7 @@ diff <(rows c.alpaca) <(rows c.stdin) || fail "stdin counts differently"
 
 # Prompts count with --messages all; --field takes what it is told.
 count c.all --corpus alpaca.json --messages all
-warns "vocabtrim-calibrate: 22 tokens in 1 domains"
+warns "vocabtrim-calibrate: 22 tokens, domains: 1"
 count c.field --corpus alpaca.json --field instruction
 printf 'Say hello.' >say.txt
 printf 'Count.' >count.txt

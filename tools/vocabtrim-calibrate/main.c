@@ -244,7 +244,7 @@ static int finish(calibration *run, char *const *names, double started, specrt_e
     sl_corpus_warn(&run->stats);
     tell_speed(run, sl_measure_seconds() - started);
     if (calibrate_options_counts_only(o)) {
-        sl_cli_info("%" PRIu64 " tokens in %d domains", sl_counts_n_tokens(&run->counts),
+        sl_cli_info("%s tokens, domains: %d", sl_text_count(sl_counts_n_tokens(&run->counts)),
                     run->counts.n_domains);
         return output_counts(run, err) ? sl_cli_fail(err) : CLI_OK;
     }
