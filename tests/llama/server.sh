@@ -186,9 +186,9 @@ check eagle serve eagle -md "$work/eagle.gguf" --spec-type draft-eagle3 --spec-d
 check "eagle: tokens" cmp "$work/plain.ids" "$work/eagle.ids"
 check "eagle: drafted" awk '{ exit !($1 > 0) }' "$work/eagle.n"
 
-# cut FILE TARGET : llama.cpp's own type draft-mtp, with the server's libraries, loads FILE with its
-# head cut to a list, as FILE-cut. Its logits are those of the whole head.
-cut() {
+# list_of FILE TARGET : llama.cpp's own type draft-mtp, with the server's libraries, loads FILE with
+# its head cut to a list, as FILE-cut. Its logits are those of the whole head.
+list_of() {
     check "cut $1" "$build/bin/specrt-bundle" export "$work/pair.specb" -q --for llama.cpp \
         --drafter "$work/$1.gguf" -o "$work/$1-cut.gguf"
     check "cut $1: logits" env LD_LIBRARY_PATH="$(dirname "$server")" "$build/tests/llama_mtp" \
@@ -201,8 +201,8 @@ cut() {
 mtp() { "$build/tests/llama_mtp_model" "$1" $target "$work/$1.gguf"; }
 for of in qwen35moe step35 qwen35 qwen3next glm4moe; do
     for kind in "" ,tail ,tail,own; do check "mtp $of$kind" mtp "$of$kind"; done
-    cut $of $of
-    cut $of,tail $of
+    list_of $of $of
+    list_of $of,tail $of
 done
 for of in qwen35 qwen3next glm4moe; do
     model=$work/$of.gguf plain=$of-plain md=
@@ -220,13 +220,13 @@ for of in qwen35 qwen3next glm4moe; do
 done
 # Gemma 4's drafter, a file of its own, drafts in draft-mtp alone.
 for of in gemma4 gemma4-assistant; do check "mtp $of" mtp $of; done
-cut gemma4-assistant gemma4
+list_of gemma4-assistant gemma4
 model=$work/gemma4.gguf plain=gemma-plain
 check "$plain" serve "$plain"
 own_drafts mtp-gemma-cut draft-mtp -md "$work/gemma4-assistant-cut.gguf"
 # Of step35 draft-mtp has a layer for each depth, with a cut head each.
 check "mtp step35,two" mtp step35,two
-cut step35,two step35,two
+list_of step35,two step35,two
 model=$work/step35,two.gguf plain=step35-plain
 check "$plain" serve "$plain"
 model=$work/step35,two-cut.gguf
