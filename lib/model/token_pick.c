@@ -1,14 +1,20 @@
 /* token_pick.c : see token_pick.h. */
 #include "model/token_pick.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include "base/error.h"
 #include "base/memory.h"
 
 specrt_status sl_token_pick(const specrt_ranks *ranks, int32_t size, const int32_t *row_of,
                             int32_t n_ids, token_pick *out, specrt_error *err) {
     const specrt_ranks_header *h = ranks->header;
     *out = (token_pick){0};
+    if (size > 0 && size < h->n_forced)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "size %" PRId32 ": expected at least %" PRId32 " (the forced ids)",
+                                size, h->n_forced);
     if (size == 0) size = h->n_default;
     if (size > h->n_valid) size = h->n_valid;
     specrt_status status = sl_new(&out->ids, (size_t)size, sizeof *out->ids, "tokens", err);

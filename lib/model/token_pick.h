@@ -14,7 +14,7 @@ typedef struct token_pick {
 /* sl_token_pick() : ids by rank, without reserved placeholders.
  *   size   : how many; 0: the calibrated size. Fewer are taken where fewer have rows
  *   row_of : i32 [n_ids] the row of an id; -1: none. Ids beyond n_ids have none
- * @return NO_MEMORY */
+ * @return NO_MEMORY; BAD_ARG: a size below the forced ids */
 specrt_status sl_token_pick(const specrt_ranks *ranks, int32_t size, const int32_t *row_of,
                             int32_t n_ids, token_pick *out, specrt_error *err);
 

@@ -215,11 +215,6 @@ static specrt_status check_vocabulary(const work *w) {
 /* The most frequent ids that have rows, and those ascending. */
 static specrt_status select_ids(work *w) {
     token_pick *p = &w->pick;
-    int32_t n_forced = w->r->ranks.header->n_forced;
-    if (w->r->size > 0 && w->r->size < n_forced)
-        return specrt_error_set(w->err, SPECRT_STATUS_BAD_ARG,
-                                "size %" PRId32 ": expected at least %" PRId32 " (the forced ids)",
-                                w->r->size, n_forced);
     TRY(sl_token_pick(&w->r->ranks, w->r->size, w->row_of, w->n_vocab, p, w->err));
     w->n = p->n;
     if (w->n == 0 || w->n < w->r->size)
