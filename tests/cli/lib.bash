@@ -59,6 +59,11 @@ refuses() {
     [ "$before" = "$after" ] || fail "files changed by: $*: $after"
 }
 
+# sh_word PATH : as tools print it for sh, between quotes where it has other characters than these.
+sh_word() {
+    case $1 in *[!a-zA-Z0-9_./:=@+,-]*) printf "'%s'" "$1" ;; *) printf %s "$1" ;; esac
+}
+
 # shows_clean [FILE...] : what the last command printed, or the files, is UTF-8 without controls but ends of lines.
 shows_clean() {
     local file

@@ -60,7 +60,8 @@ mamba() {
 mamba
 warns "*1/12\] try*mamba.gguf: general.architecture: 'mamba' is not *try is left out*: mamba.gguf: \
 the engine does not run it, so it answers no prompts: lists alone*2/5\] ranks*4/5\] clusters*"
-prints "*ranks *clusters *specrt-bundle* export $PWD/mamba/model.specb --format sglang-pt *"
+prints "*ranks *clusters *$(sh_word "$CLI_BIN/specrt-bundle") export $PWD/mamba/model.specb \
+--format sglang-pt *"
 accepts sh mamba/start.sh
 [ -s mamba/model.pt ] || fail "no list"
 mamba

@@ -129,7 +129,8 @@ sample=sample target=sample/target.gguf
 config LlamaForCausalLMEagle3 >head/config.json
 for_llama() { specrt prepare --target "$target" --text text --for llama.cpp --size 300 "$@"; }
 accepts for_llama --drafter head --with none -o gguf
-prints "llama-server -m */sample/target.gguf* -md $PWD/gguf/drafter.gguf --spec-type draft-eagle3"
+prints "llama-server -m $(sh_word "$(realpath "$target")") -md $PWD/gguf/drafter.gguf \
+--spec-type draft-eagle3"
 warns '*\[2/4\] ranks*\[3/4\] cut*\[4/4\] check*'
 accepts for_llama --drafter gguf/drafter.gguf --with none --size 100 -o smaller
 prints "llama-server * -md $PWD/smaller/drafter.gguf --spec-type draft-eagle3"
@@ -275,7 +276,8 @@ refuses 3 '*odd/config.json: architectures: expected the name of*found "FooBarDr
     prepare odd --text text --for vllm -o x
 rm -r odd
 accepts for_llama --drafter "$sample/draft-small.gguf" -o small
-prints "specrt-llama * -md */draft-small.gguf* --bundle $PWD/small/model.specb --policy \
+prints "specrt-llama * -md $(sh_word "$(realpath sample)/draft-small.gguf") \
+--bundle $PWD/small/model.specb --policy \
 auto+static:5*"
 accepts for_llama --drafter "$sample/draft-small.gguf" --with none -o bare-list
 prints "specrt-llama * --bundle */bare-list/model.specb --policy auto+microspec"
@@ -313,7 +315,8 @@ sh -e dry.sh >../made 2>&1 || fail "$(cat dry.sh ../made)"
 same "$odd/dry/drafter/model.safetensors" "$odd/eagle3-out/drafter/model.safetensors"
 accepts "$CLI_BIN/specrt" prepare --target target --drafter eagle3 --text text --for vllm \
     --dry-run -o dry
-prints "*  *$CLI_BIN/vocabtrim-calibrate* *  *$CLI_BIN/specrt-bundle* export *"
+prints "*  $(sh_word "$CLI_BIN/vocabtrim-calibrate") *  \
+$(sh_word "$CLI_BIN/specrt-bundle") export *"
 
 # For any other engine a list of ids.
 accepts prepare eagle3 --text text --for text --size 300 --with none -o ids-of-any
