@@ -141,9 +141,9 @@ cat <(head -c $((whole - tail)) mixed/model.safetensors) \
     <(tail -c 384 mixed/model.safetensors) >swapped
 mv swapped mixed/model.safetensors
 finds d2t-rows mixed
-finding d2t-rows wrong hand null "10 of 100 rows are the target's rows of other tokens than the \
-list says: row 43 is token 148's, listed as 147" "cut the head again, or take the list that it was \
-cut with"
+again="cut the head again, or take the list that it was cut with"
+finding d2t-rows wrong hand null "10 of 100 rows are not the target's rows of the listed tokens: \
+row 43 is token 148's, listed as 147" "$again"
 echo '{"vocab_size": 384, "draft_vocab_size": 100, "tie_word_embeddings": true}' >m/config.json
 safetensors m/model.safetensors mtp.fc.weight:BF16:1,2:01020304 \
     model.embed_tokens.weight:BF16:2,1:01020304
@@ -151,13 +151,22 @@ finds "tied tied-head" m
 finding tied-head wrong export null "the head is tied to the embedding and not cut: drafts are \
 scored by the whole of it" "specrt-bundle export BUNDLE --drafter DIR --for ENGINE -o OUT"
 
-# A head of another type than the target's cannot be compared with its rows.
+# A head of another type than the target's: rows of no token, of the listed ones, and of others.
 mkdir f
 cp t/config.json f
-wide=$(for i in 1 2 3; do for k in 1 2 3 4 5 6 7 8; do printf 0000803f; done; done)
-safetensors f/model.safetensors "d2t:I64:3:$(i64 3 8 10)" "lm_head.weight:F32:3,8:$wide" \
-    mtp.fc.weight:BF16:1,2:01020304 "t2d:BOOL:384:$(mask 384 3 9 12)"
-finds "draft-vocab-size terminators thinking" f --for specrt
+tail -c $((384 * 16)) t/model.safetensors >rows
+row() { od -An -v -tx1 -j $(($1 * 16)) -N 16 rows | tr -d ' \n'; }
+wide() { for id; do row "$id"; done | sed 's/..../0000&/g'; } # bf16 as f32
+finds_wide() { # FINDING ROWS
+    safetensors f/model.safetensors "d2t:I64:3:$(i64 3 8 10)" "lm_head.weight:F32:3,8:$2" \
+        mtp.fc.weight:BF16:1,2:01020304 "t2d:BOOL:384:$(mask 384 3 9 12)"
+    finds "draft-vocab-size ${1:+$1 }terminators thinking" f --for specrt
+}
+finds_wide "" "$(for i in 1 2 3; do printf %08x%056x 0x0000803f 0; done)"
+finds_wide "" "$(wide 3 9 12)"
+finds_wide d2t-rows "$(wide 3 12 9)"
+finding d2t-rows wrong hand null "2 of 3 rows are not the target's rows of the listed tokens: \
+row 1 is token 12's, listed as 9" "$again"
 
 # A GGUF: cut as it should be, with the list of another cut, and without the head that was cut.
 sample=$CLI_TESTS/../../data/sample
@@ -184,8 +193,7 @@ eagle3 and dflash alone, and do not load this file" "build llama.cpp with its pu
 finds "" whole.gguf
 cat <(head -c -2048 all.gguf) <(tail -c 2048 back.gguf) >swapped.gguf
 finds d2t-rows swapped.gguf
-has "findings[0].what=250 of 256 rows *: row 6 is token 18248's, listed as 16538" # specials are \
-    the same
+has "findings[0].what=250 of 256 rows *: row 6 is token 18248's, listed as 16538" # not specials
 cat <(head -c -2048 all.gguf) <(for i in $(seq 256); do printf '\1\0\0\0\0\0\0\0'; done) >same.gguf
 finds d2t-content same.gguf
 finding d2t-content wrong hand null "same.gguf: GGUF d2t *id 1 *entries 0 and 1; *" \
