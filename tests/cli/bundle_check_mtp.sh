@@ -191,6 +191,9 @@ finds architecture all.gguf --for llama.cpp
 finding architecture wrong export llama.cpp "architecture llama: releases of llama.cpp read d2t of \
 eagle3 and dflash alone, and do not load this file" "build llama.cpp with its pull request 29143"
 finds "" whole.gguf
+finds gguf whole.gguf --for vllm
+finding gguf wrong hand "vllm sglang specforge speculators" "is a GGUF: *folders of safetensors" \
+    "specrt-bundle export BUNDLE --drafter DIR --for ENGINE -o OUT, from the folder"
 cat <(head -c -2048 all.gguf) <(tail -c 2048 back.gguf) >swapped.gguf
 finds d2t-rows swapped.gguf
 has "findings[0].what=250 of 256 rows *: row 6 is token 18248's, listed as 16538" # not specials

@@ -69,6 +69,14 @@ static const char *check_heads(exam *e, const gguf *g, const mtp_tail *tail, int
     return NULL;
 }
 
+/* Engines that read a drafter's folder of safetensors alone. */
+static void check_container(exam *e) {
+    if (e->q->engine)
+        exam_find(e, "gguf", "vllm sglang specforge speculators",
+                  "specrt-bundle export BUNDLE --drafter DIR --for ENGINE -o OUT, from the folder",
+                  "is a GGUF: this engine loads drafters as folders of safetensors");
+}
+
 static specrt_status examine_gguf(exam *e, model *m, specrt_error *err) {
     const gguf_tensor *d2t = sl_gguf_find_tensor(m->g, "d2t");
     char name[MTP_NAME];
@@ -76,6 +84,7 @@ static specrt_status examine_gguf(exam *e, model *m, specrt_error *err) {
     checkpoint_id id;
     TRY(sl_checkpoint_identify(m, &id, err));
     e->kind = id.words;
+    check_container(e);
     if (id.kind == CHECKPOINT_BLOCK) exam_block(e, m, &id.block, count_tokens(m->g));
     if (!d2t) return SPECRT_STATUS_OK;
     check_arch(e, m->g, &id);
