@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include "base/error.h"
 #include "base/json.h"
 
 enum { LONG_RECORD = 256 << 10 };
@@ -246,12 +247,14 @@ static specrt_status add_answer(record_sink *sink, struct json_object *answer, s
     return status;
 }
 
-/* Where a line of an OpenAI batch or of a server's log has its result, else a batch's request. */
+/* Where a line of an OpenAI batch or of a server's log has its result, which may be a text, else a batch's
+ * request. */
 static struct json_object *body_of(struct json_object *record) {
     struct json_object *response = get(record, "response"), *body = get(response, "body");
     if (!body && (get(response, "choices") || get(response, "output"))) body = response;
     if (!response && get(record, "custom_id")) body = get(record, "body");
-    return json_object_is_type(body, json_type_object) ? body : NULL;
+    bool is_text = response && json_object_is_type(body, json_type_string);
+    return is_text || json_object_is_type(body, json_type_object) ? body : NULL;
 }
 
 /* add_request() : what a logged result answers. Its answers were results of other requests. */
@@ -282,8 +285,9 @@ static specrt_status add_messages(record_sink *sink, struct json_object *record,
 static specrt_status add_object(record_sink *sink, struct json_object *record) {
     struct json_object *body = body_of(record);
     if (body) {
-        specrt_status status = add_request(sink, record);
-        return status == SPECRT_STATUS_OK ? add_object(sink, body) : status;
+        TRY(add_request(sink, record));
+        return json_object_is_type(body, json_type_object) ? add_object(sink, body)
+                                                           : add_answer(sink, body, SPEAKER_TARGET);
     }
     struct json_object *found = conversation_of(record);
     if (found) return add_messages(sink, record, found);

@@ -92,6 +92,9 @@ static void case_served(void) {
          "\"choices\":[{"
          "\"message\":{\"role\":\"assistant\",\"content\":\"a\"}}]}}",
          "a!", "u|a!"},
+        {"{\"request\":{\"prompt\":\"u\"},\"response\":{\"body\":\"{\\\"choices\\\":[{"
+         "\\\"text\\\":\\\"a\\\"}]}\"}}",
+         "a!", "u|a!"},
         {"{\"event\":\"request.finished\",\"obj\":{\"text\":\"u\"},\"out\":{\"text\":\"a\"}}", "a!",
          "u|a!"},
         {"{\"prompt\":\"p\",\"response\":\"{\\\"choices\\\":[{\\\"text\\\":\\\"a\\\"}]}\"}", "a!",
