@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # benchmarks.sh [NAME...] [SETTING=VALUE...] : what `make benchmarks` does. Runs the programs behind
-# docs/BENCHMARKS.md, all or those named. What they print becomes
-# bench/results/raw/MACHINE/NAME.txt, with machine, commit and command; `standing` also renews the
-# table in bench/results/standing.md, `readme` that in README.
+# docs/BENCHMARKS.md, all or those named. What they print becomes the section NAME of a file in
+# bench/results/raw/MACHINE, with machine, commit and command; `standing` also renews the table in
+# bench/results/standing.md, `readme` that in README.
 #
 # Names: one of bench_NAME.c (head, sketch, verify...); standing, standing-loops, readme, verdicts,
 # mtp, dspark, plan, compare, published, speeds, replay; a table of bench/reproduce.sh; decode;
@@ -28,20 +28,25 @@ commit() {
     echo "commit: $(git rev-parse --short HEAD 2>/dev/null || echo unknown)$changed"
 }
 
-# keep NAME COMMAND... : what it prints becomes a result, unless it fails or is skipped.
+# keep FILE SECTION COMMAND... : what it prints becomes the last section of that file, in place of
+# the section of that name, unless it fails or is skipped.
 keep() {
-    result=$1
-    shift
+    file=$results/raw/$machine/$1.txt section=$2
+    shift 2
     command=$*
     [ "$(type -t "$1")" != function ] || command="make benchmarks NAMES=$1 ${given[*]}"
-    say "$result: $*"
-    { cpu; commit; echo "command: $command"; echo; } >"$work/result"
+    say "$section: $*"
+    { echo "## $section"; cpu; commit; echo "command: $command"; echo; } >"$work/result"
     code=0
     "$@" >>"$work/result" || code=$?
     case $code in
-    0) mkdir -p "$results/raw/$machine" && mv "$work/result" "$results/raw/$machine/$result.txt" ;;
-    77) say "$result is skipped" ;;
-    *) say "$result failed with code $code"; failed=1 ;;
+    0)
+        mkdir -p "${file%/*}" && touch "$file"
+        others=$(awk -v own="## $section" '/^## / { inside = $0 == own } !inside' "$file")
+        printf '%s\n' ${others:+"$others" ""} "$(cat "$work/result")" >"$file"
+        ;;
+    77) say "$section is skipped" ;;
+    *) say "$section failed with code $code"; failed=1 ;;
     esac
 }
 
@@ -315,18 +320,22 @@ for path in sys.argv[1:]:
 
 run() {
     case $1 in
-    sketch | standing | standing-loops | readme | verdicts | mtp | dspark | plan | frontier | \
-        compare | published | speeds | replay | decode | peers)
-        keep "$1" "$1"
-        ;;
-    size) keep size bench/size.sh ;;
-    csra) keep csra "$python" bench/csra.py ;;
+    standing | standing-loops) keep standing "$1" "$1" ;;
+    plan | replay | verdicts) keep plan "$1" "$1" ;;
+    published | speeds) keep published "$1" "$1" ;;
+    frontier) keep held-out "$1" "$1" ;;
+    dspark) keep block "$1" "$1" ;;
+    decode) keep engine "$1" "$1" ;;
+    peers) keep parts "$1" "$1" ;;
+    sketch | readme | mtp | compare) keep "$1" "$1" "$1" ;;
+    size) keep size size bench/size.sh ;;
+    csra) keep repro-sample csra "$python" bench/csra.py ;;
     *)
         if [ -e "bench/bench_$1.c" ]; then
-            keep "$1" "$build/bench/bench_$1"
+            keep parts "$1" "$build/bench/bench_$1"
         else
             for which in ${pairs:-sample 128k}; do
-                keep "repro-$1-$which" bench/reproduce.sh "$1" $which "${given[@]}"
+                keep "repro-$which" "$1" bench/reproduce.sh "$1" $which "${given[@]}"
             done
         fi
         ;;

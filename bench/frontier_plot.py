@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Draw what frontier.py printed: the share of the accept length that each method retains, against the bytes that it reads.
 
-usage: frontier_plot.py OUT.svg TITLE=FILE...
-One row per FILE, a raw output of frontier.py; left all prompts, right each policy's worst task. A method has a colour, a
+usage: frontier_plot.py OUT.svg TITLE=FILE:SECTION...
+One row per SECTION of a raw file, an output of frontier.py; left all prompts, right each policy's worst task. A method has a colour, a
 marker and, where its line ends, a label; the text can be read 390 pixels wide."""
 import math
 import re
@@ -32,17 +32,18 @@ def number(cell):
     return float(cell.strip().strip("~%").replace(",", ""))
 
 
-def read(path):
+def read(path, section):
     """-> {class: [(MB, share of all, worst share)]}"""
     lines = {}
     with open(path) as f:
-        for row in f:
-            cells = [c.strip() for c in row.strip().strip("|").split("|")]
-            if not row.startswith("| `") or len(cells) != 8:
-                continue
-            method = next((c for _, c, pattern, _ in METHODS if re.match(pattern, cells[0].strip("`"))), None)
-            if method:
-                lines.setdefault(method, []).append((number(cells[7]), number(cells[3]), number(cells[4])))
+        rows = f.read().split(f"## {section}\n", 1)[1].split("\n## ", 1)[0].splitlines()
+    for row in rows:
+        cells = [c.strip() for c in row.strip().strip("|").split("|")]
+        if not row.startswith("| `") or len(cells) != 8:
+            continue
+        method = next((c for _, c, pattern, _ in METHODS if re.match(pattern, cells[0].strip("`"))), None)
+        if method:
+            lines.setdefault(method, []).append((number(cells[7]), number(cells[3]), number(cells[4])))
     return {m: sorted(points) for m, points in lines.items()}
 
 
@@ -88,7 +89,7 @@ def label(out, ends, x0, y0):
 
 def main():
     path, *given = sys.argv[1:]
-    rows = [(title, read(file)) for title, file in (g.split("=", 1) for g in given)]
+    rows = [(title, read(*file.rsplit(":", 1))) for title, file in (g.split("=", 1) for g in given)]
     step = PANEL_H + TOP
     width, height = LEFT + 2 * (PANEL_W + GAP) - GAP + RIGHT, len(rows) * step + 44
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',

@@ -14,7 +14,7 @@ reads once. Speed is that of decoding: tokens by the time from an answer's first
     make tools llama-fetch llama llama-patched
     make models NAME=qwen-1.5b && make models NAME=qwen-0.5b && make models NAME=smollm2
     bench/llama_auto.py --list
-    bench/llama_auto.py 'qwen-*/c100/s1/t2/T0' >bench/results/raw/machine-c/llama-auto.txt
+    bench/llama_auto.py 'qwen-*/c100/s1/t2/T0' >output.txt
 
 smollm2-eagle3 runs in specrt-llama, for the server's draft-specrt takes draft models only: one slot, temperature 0."""
 import argparse, fnmatch, json, os, socket, statistics, subprocess, sys, tempfile, time, urllib.request

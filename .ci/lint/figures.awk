@@ -1,6 +1,6 @@
 # figures.awk PAGE.md... RAW.txt... : sections with a table that do not name the command, the
 # commit and the raw output of their figures; a section without any of these has those of the page's
-# first lines. Also raw outputs that do not begin with commit and command.
+# first lines. Also raw outputs with a section that does not begin with machine, commit and command.
 
 function fault(where, what) { print where ": " what; bad = 1 }
 
@@ -17,8 +17,8 @@ function check_section(   t) {
         fault(place, section "; expected the command, in backquotes")
 }
 function check_raw() {
-    if (raw != "" && (begin !~ /commit/ || begin !~ /(make|bench\/|build\/|specrt-)/))
-        fault(raw ":1", "expected machine, commit and command in the first lines")
+    if (raw != "" && begin !~ /^## [a-z0-9-]+\n(.*\n)?machine: .*\ncommit: .*\ncommand: /)
+        fault(raw, "expected '## NAME', then machine:, commit: and command: before an empty line")
 }
 
 BEGIN {
@@ -27,12 +27,14 @@ BEGIN {
     exempt["Trained, calibrated, tested"] = exempt["Raw outputs with seen text"] = exempt["Goals"] = 1
 }
 FILENAME ~ /\.txt$/ {
-    if (FNR == 1) {
+    if (FNR == 1 || /^## /) {
         check_raw()
-        raw = FILENAME
+        raw = FILENAME ":" FNR
         begin = ""
+        begins = 1
     }
-    if (FNR <= 6) begin = begin "\n" $0
+    if ($0 == "") begins = 0
+    if (begins) begin = begin $0 "\n"
     next
 }
 FNR == 1 { # the text above the first heading of a page

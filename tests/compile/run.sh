@@ -220,6 +220,9 @@ check "a table without raw output" breach figures.awk 'expected a link' page.md 
     '# Speed\n\n`make bench`, commit `1234567`.\n\n| a |\n'
 check "a table without a commit" breach figures.awk 'expected the commit' page.md \
     '# Speed\n\n`make bench`, [raw output](raw/a/b.txt).\n\n| a |\n'
+head='machine: x\ncommit: 1234567\n'
+check "a raw section without a command" breach figures.awk '^raw.txt:6: expected' raw.txt \
+    "## a\n${head}command: make\n\n## b\n$head\ncommand: make\n"
 
 # So does the lint of what Microsoft's compiler refuses, where no other compiler is asked for.
 refused() { # text
