@@ -1,7 +1,7 @@
 # specrt prepare --for specrt on a target and a drafter: the target writes, its words lead the
 # ranks, policies compete on other prompts; and on a target alone.
 . "$CLI_TESTS/lib.bash"
-[ -n "$CLI_SANITIZED" ] || left_to_all
+is_quick && left_to_all
 root=$CLI_TESTS/../..
 sample=$root/data/sample target=$sample/target.gguf draft=$sample/draft.safetensors
 asked=(--prompts "$root"/data/prompts/*.jsonl --tokens 4 --limit 2)

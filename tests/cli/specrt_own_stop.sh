@@ -1,7 +1,7 @@
 # A signal to specrt prepare --for specrt, or to make calibrate, at random moments: no process goes
 # on, no file is cut, and another run ends the work.
 . "$CLI_TESTS/lib.bash"
-[ -n "$CLI_SANITIZED" ] || left_to_all
+is_quick && left_to_all
 env --default-signal true 2>/dev/null || skip "env has no --default-signal (coreutils 8.31)"
 [ -e /proc/self/cwd ] || skip "no /proc"
 root=$(cd "$CLI_TESTS/../.." && pwd)

@@ -11,6 +11,7 @@ linker = wasmtime.Linker(engine)
 linker.define_wasi()
 wasi = wasmtime.WasiConfig()
 wasi.argv = sys.argv[1:]
+wasi.inherit_env()  # TEST_QUICK
 wasi.inherit_stdout()
 wasi.inherit_stderr()
 wasi.preopen_dir(".", ".", False)  # which it cannot change
