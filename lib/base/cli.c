@@ -282,12 +282,22 @@ bad:
                         o->kind == CLI_INT ? "a whole number" : "a number", o->min, o->max, value);
 }
 
+/* A second file or folder would hide the first; other values may override a script's. */
+static int store_string(const cli_option *o, const char *value) {
+    const char **target = (const char **)o->target;
+    if (*target && (strstr(o->value, "FILE") || strstr(o->value, "DIR")))
+        return sl_cli_usage("--%s: expected one %s, found '%s' and '%s'", o->name, o->value,
+                            *target, value);
+    *target = value;
+    return -1;
+}
+
 static int store(const cli_option *o, const char *value) {
     bool is_text = o->kind == CLI_STRING || o->kind == CLI_STRINGS;
     if (is_text && !*value) return sl_cli_usage("--%s: expected %s, found ''", o->name, o->value);
     switch (o->kind) {
     case CLI_FLAG: *(bool *)o->target = true; return -1;
-    case CLI_STRING: *(const char **)o->target = value; return -1;
+    case CLI_STRING: return store_string(o, value);
     case CLI_STRINGS: return list_add((cli_list *)o->target, value);
     case CLI_INT:
     case CLI_REAL: return store_number(o, value);

@@ -20,7 +20,7 @@
 static int64_t number;
 static double real;
 static bool flag;
-static const char *string, *last;
+static const char *string, *last, *input;
 static cli_list strings;
 
 static int parse(cli_common *common, cli_list *rest, int argc, const char **argv) {
@@ -30,6 +30,7 @@ static int parse(cli_common *common, cli_list *rest, int argc, const char **argv
         sl_cli_letter('F', sl_cli_flag("flag", &flag, "a flag")),
         sl_cli_letter('s', sl_cli_string("string", "S", &string, "a string")),
         sl_cli_strings("list", "S", &strings, "a list"),
+        sl_cli_string("input", "LIST|FILE", &input, "an input"),
         sl_cli_also("-sx --other",
                     sl_cli_letter('f', sl_cli_string("last", "S", &last, "of -f and -sx"))),
         sl_cli_heading("More"),
@@ -83,6 +84,17 @@ static void test_parse_spellings(void) {
     CHECK(c.force);
 }
 
+/* The last of two texts counts; two files are refused in test_parse_errors(). */
+static void test_parse_repeated(void) {
+    cli_common c;
+    input = NULL;
+    CHECK_INT(PARSE(&c, NULL, "-sa", "-sy", "--input", "a", "-o", "b"), -1);
+    CHECK_STR(string, "y");
+    CHECK_STR(input, "a");
+    CHECK_STR(c.output, "b");
+    input = NULL;
+}
+
 /* What is printed until loudly() is in `printed`. */
 static char printed[8192];
 static int quietly(int fd) {
@@ -114,6 +126,8 @@ static void test_parse_errors(void) {
                    PARSE(&c, NULL, "-n"),
                    PARSE(&c, NULL, "--real=nan"),
                    PARSE(&c, NULL, "--string="),
+                   PARSE(&c, NULL, "--input", "a", "--input=b"),
+                   PARSE(&c, NULL, "-oa", "--output", "a"),
                    PARSE(&c, NULL, "--what"),
                    PARSE(&c, NULL, "stray"),
                    PARSE(&c, NULL, "--flag=1"),
@@ -125,6 +139,8 @@ static void test_parse_errors(void) {
     CHECK_HAS(printed, "tool: --number: expected N\n");
     CHECK_HAS(printed, "tool: --real: expected a number, found 'nan'\n");
     CHECK_HAS(printed, "tool: --string: expected S, found ''\n");
+    CHECK_HAS(printed, "tool: --input: expected one LIST|FILE, found 'a' and 'b'\n");
+    CHECK_HAS(printed, "tool: --output: expected one FILE, found 'a' and 'a'\n");
     CHECK(strings.n == 0 && !strings.items && rest.n == 0 && !rest.items);
 }
 
@@ -615,6 +631,7 @@ static const test_case cases[] = {
     {"parse_spellings", "other names of a flag, and those that every tool has",
      test_parse_spellings},
     {"parse_values", "every spelling of a flag", test_parse_values},
+    {"parse_repeated", "the last text counts", test_parse_repeated},
     {"parse_errors", "bad flags exit with 2", test_parse_errors},
     {"help", "columns, long names, long lines, headings", test_help},
     {"common", "what common options mean together", test_common},

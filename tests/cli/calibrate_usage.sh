@@ -3,8 +3,8 @@
 ids a.bin 5 5 5 3 3 9
 echo hello >a.txt
 run() { vocabtrim-calibrate "$@"; }
-none() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 1 --corpus a.bin \
-    "$@"; }
+none() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep "${keep-1}" \
+    --corpus a.bin "$@"; }
 refuses 2 "*expected --corpus PATH, or --merge FILE with count files" run
 refuses 2 "*: expected --corpus *" run -o x.specb
 refuses 2 "*--corpus: expected --tokenizer T with it (none for files of token ids)" run \
@@ -21,8 +21,8 @@ refuses 2 "*--id-bytes: expected 2 or 4, found 3" none --id-bytes 3 -o x.specb
 refuses 2 "*--holdout: expected a number from 0 to 0.5, found '1'" none --holdout 1 -o x.specb
 refuses 2 "*--holdout: expected 0, or 0.05 to 0.5, found 0.04" none --holdout 0.04 -o x.specb
 refuses 2 "*--format: expected auto, text or json, found 'csv'" none --format csv -o x.specb
-refuses 2 "*--keep: expected ids below 12 as in 5,7-9, found '12'" none --keep 3,12 -o x.specb
-refuses 1 "*keep.txt: cannot open: No such file*" none --keep keep.txt -o x.specb
+keep=3,12 refuses 2 "*--keep: expected ids below 12 as in 5,7-9, found '12'" none -o x.specb
+keep=keep.txt refuses 1 "*keep.txt: cannot open: No such file*" none -o x.specb
 refuses 2 "*--weights: 'b.bin' is no --corpus argument and no domain" none --weights b.bin:2 \
     -o x.specb
 for weight in :x : :1x :-1 :2e6 ""; do

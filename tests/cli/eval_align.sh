@@ -76,13 +76,13 @@ refuses 3 "*a.safetensors: lora_alpha: expected 8, found 32" compare --align lor
     --align-load a.safetensors
 cp osd.safetensors other.safetensors
 cp "${draft%/*}/config.json" .
-refuses 3 "*a.safetensors: is of another drafter; expected digest *, found *" compare --align lora \
-    --draft other.safetensors --align-load a.safetensors
+draft=other.safetensors refuses 3 "*a.safetensors: is of another drafter; expected digest *, found \
+*" compare --align lora --align-load a.safetensors
 head -c 5000 a.safetensors >cut.safetensors
 refuses 3 "*cut.safetensors: *" compare --align lora --align-load cut.safetensors
 small=$CLI_TESTS/../../data/sample/draft-small.gguf
-refuses 3 "*alignment of all parameters: expected an EAGLE head, found an independent drafter*" \
-    compare --align osd --draft "$small"
+draft=$small refuses 3 "*alignment of all parameters: expected an EAGLE head, found an independent \
+drafter*" compare --align osd
 
 is_quick && exit 0
 # several at once, each with a drafter of its own
@@ -109,11 +109,11 @@ accepts compare --align osd@interval=1@rate=1e9
 prints "*all equal"
 
 # an independent drafter learns by adapters in every layer
-accepts compare --align lora@batch=4@rate=0.01 --draft "$small" --align-save small.safetensors
+draft=$small accepts compare --align lora@batch=4@rate=0.01 --align-save small.safetensors
 prints "*(lora@batch=4@rate=0.01) *all equal"
 grep -aq 'base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight' small.safetensors ||
     fail "no adapter of the second layer"
-accepts compare --align lora@rate=0 --draft "$small" --align-load small.safetensors \
+draft=$small accepts compare --align lora@rate=0 --align-load small.safetensors \
     --align-save again.safetensors
 cmp small.safetensors again.safetensors || fail "an independent drafter's snapshot came back other"
 refuses 3 "*small.safetensors: is of another drafter; *" compare --align lora \

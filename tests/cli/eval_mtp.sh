@@ -19,7 +19,7 @@ length=$(drafted --draft "$module")
 for kind in whole alone; do
     [ "$(drafted --draft $kind.gguf)" = "$length" ] || fail "$kind.gguf drafts otherwise"
 done
-[ "$(drafted --target whole.gguf --draft whole.gguf)" = "$length" ] ||
+[ "$(target=whole.gguf && drafted --draft whole.gguf)" = "$length" ] ||
     fail "a tail changes its model"
 [ "${length%.*}" -gt 1 ] || fail "accept length $length: nothing is drafted"
 accepts specrt-eval compare --target "$target" --draft "$module" --topk 1 --num-steps 4 \
@@ -34,7 +34,7 @@ accepts decode --prompt "What is a heap?" --draft "$module" --bundle list.specb 
 under_list=$(sed -n 's/.*: accept length \([0-9.]*\),.*/\1/p' ../err)
 [ "$under_list" != "$length" ] || fail "the list misses nothing: $length"
 [ "$(drafted --draft cut.gguf)" = "$under_list" ] || fail "cut.gguf does not draft as its list"
-[ "$(drafted --target cut.gguf --draft cut.gguf)" = "$under_list" ] ||
+[ "$(target=cut.gguf && drafted --draft cut.gguf)" = "$under_list" ] ||
     fail "a cut tail changes its model"
 
 # one with another tokenizer, of the same size; one that has none

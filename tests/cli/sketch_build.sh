@@ -141,8 +141,8 @@ held_out() {
 }
 is_quick || held_out
 
-refuses 2 '*--held-out: expected one FILE, found 2*' sketch-build --model m.gguf --trace a.trace \
-    --held-out a.trace --held-out b.trace -o x.specb
+refuses 2 "*--held-out: expected one FILE, found 'a.trace' and 'b.trace'*" sketch-build \
+    --model m.gguf --trace a.trace --held-out a.trace --held-out b.trace -o x.specb
 refuses 2 '*--held-out: expected --trace*' sketch-build --model m.gguf --held-out a.trace \
     -o x.specb
 refuses 2 '*--signs: expected a multiple of 32, found 48*' sketch-build --model m.gguf --signs 48 \

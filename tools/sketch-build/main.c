@@ -34,7 +34,6 @@ typedef struct run {
 
 static int parse(sketch_options *o, int argc, char **argv) {
     *o = (sketch_options){.n_states = 512, .min_recall = 0.99, .n_signs = 96};
-    cli_list held_out = {0}; /* of which a second one would hide the first */
     const cli_option options[] = {
         sl_cli_string("model", "FILE", &o->model,
                       "GGUF or safetensors with the head that the drafter uses"),
@@ -48,8 +47,8 @@ static int parse(sketch_options *o, int argc, char **argv) {
                    "rows in so many clusters, for sketch:M@clusters=K (default 0: none)"),
         sl_cli_string("trace", "FILE", &o->trace,
                       "recorded states (specrt-eval record), which choose the directions"),
-        sl_cli_strings("held-out", "FILE", &held_out,
-                       "measure with this trace (default: half of --trace)"),
+        sl_cli_string("held-out", "FILE", &o->held_out,
+                      "measure with this trace (default: half of --trace)"),
         sl_cli_int(
             "states", "N", &o->n_states, 20, 100000,
             "number of states to measure with (default 512); synthetic ones without --trace"),
@@ -65,10 +64,6 @@ static int parse(sketch_options *o, int argc, char **argv) {
         "sketch-build --model FILE [options] -o BUNDLE", options};
     int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
-    int n_held_out = held_out.n;
-    o->held_out = n_held_out > 0 ? held_out.items[0] : NULL;
-    sl_cli_list_free(&held_out);
-    if (n_held_out > 1) return sl_cli_usage("--held-out: expected one FILE, found %d", n_held_out);
     if (!o->model)
         return sl_cli_usage("expected --model FILE, a GGUF or safetensors with the head");
     if (!o->common.output && !o->common.json) return sl_cli_usage("expected -o FILE or --json");
