@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "model/checkpoint.h"
+#include "model/token_pick.h"
 
 enum { MOST_KEYS = 20, MOST_TENSORS = 16, KEY_BYTES = 64 };
 
@@ -154,15 +155,11 @@ static specrt_status read_d2t(eagle3 *e) {
                                 "%s: tokenizer.ggml.tokens: expected the target's tokens",
                                 e->target_path);
     e->n_vocab = (int64_t)tokens->count;
-    int64_t n_rows = e->head.n_rows;
-    TRY(sl_model_d2t(&e->c.m, n_rows, e->n_vocab, &d2t, e->err));
-    e->rows_of = (int32_t *)malloc((size_t)e->n_vocab * sizeof *e->rows_of);
-    for (int64_t id = 0; e->rows_of && id < e->n_vocab; id++)
-        e->rows_of[id] = d2t || id >= n_rows ? -1 : (int32_t)id;
-    for (int64_t row = 0; e->rows_of && d2t && row < n_rows; row++)
-        e->rows_of[d2t[row]] = (int32_t)row;
+    TRY(sl_model_d2t(&e->c.m, e->head.n_rows, e->n_vocab, &d2t, e->err));
+    specrt_status status =
+        sl_token_rows(d2t, e->head.n_rows, e->n_vocab, e->path, &e->rows_of, e->err);
     free(d2t);
-    return e->rows_of ? SPECRT_STATUS_OK : sl_error_no_memory(e->err, e->path);
+    return status;
 }
 
 static specrt_status open_files(eagle3 *e) {

@@ -10,6 +10,7 @@
 #include "model/checkpoint.h"
 #include "model/head_check.h"
 #include "model/token_map.h"
+#include "model/token_pick.h"
 
 /* A cut under way. */
 typedef struct job {
@@ -259,11 +260,10 @@ static specrt_status find_trimmed(const job *j, const gguf *g, trimmed *out) {
     TRY(sl_token_map_read(j->drafter, NULL, &old, j->err));
     for (int32_t i = 0; i < old.n; i++)
         if (old.ids[i] >= out->n_ids) out->n_ids = (int64_t)old.ids[i] + 1;
-    out->row_of = (int32_t *)malloc((size_t)out->n_ids * sizeof *out->row_of);
-    for (int64_t id = 0; out->row_of && id < out->n_ids; id++) out->row_of[id] = -1;
-    for (int32_t i = 0; out->row_of && i < old.n; i++) out->row_of[old.ids[i]] = i;
+    specrt_status status =
+        sl_token_rows(old.ids, old.n, out->n_ids, j->drafter, &out->row_of, j->err);
     sl_token_map_free(&old);
-    return out->row_of ? SPECRT_STATUS_OK : sl_error_no_memory(j->err, j->drafter);
+    return status;
 }
 
 /* Add `from` cut to the map's rows under a new name. Every type packs whole rows, so rows are copied

@@ -7,9 +7,19 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+specrt_status sl_token_rows(const int32_t *d2t, int64_t n_rows, int64_t n_ids, const char *path,
+                            int32_t **row_of, specrt_error *err) {
+    TRY(sl_new(row_of, (size_t)n_ids, sizeof **row_of, path, err));
+    for (int64_t id = 0; id < n_ids; id++) (*row_of)[id] = d2t || id >= n_rows ? -1 : (int32_t)id;
+    for (int64_t row = 0; d2t && row < n_rows; row++)
+        if (d2t[row] < n_ids) (*row_of)[d2t[row]] = (int32_t)row;
+    return SPECRT_STATUS_OK;
+}
+
 specrt_status sl_token_pick(const specrt_ranks *ranks, int32_t size, const int32_t *row_of,
-                            int32_t n_ids, token_pick *out, specrt_error *err) {
+                            int32_t n_ids, const char *path, token_pick *out, specrt_error *err) {
     const specrt_ranks_header *h = ranks->header;
+    int32_t asked = size;
     *out = (token_pick){0};
     if (size > 0 && size < h->n_forced)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -17,8 +27,8 @@ specrt_status sl_token_pick(const specrt_ranks *ranks, int32_t size, const int32
                                 size, h->n_forced);
     if (size == 0) size = h->n_default;
     if (size > h->n_valid) size = h->n_valid;
-    specrt_status status = sl_new(&out->ids, (size_t)size, sizeof *out->ids, "tokens", err);
-    for (int32_t i = 0; status == SPECRT_STATUS_OK && i < h->n_valid && out->n < size; i++) {
+    TRY(sl_new(&out->ids, (size_t)size, sizeof *out->ids, path, err));
+    for (int32_t i = 0; i < h->n_valid && out->n < size; i++) {
         int32_t id = ranks->ids[i];
         if (id < n_ids && row_of[id] >= 0) {
             out->ids[out->n++] = id;
@@ -27,7 +37,13 @@ specrt_status sl_token_pick(const specrt_ranks *ranks, int32_t size, const int32
             out->n_terminators += i < h->n_terminators;
         }
     }
-    return status;
+    if (out->n > 0 && out->n >= asked) return SPECRT_STATUS_OK;
+    free(out->ids);
+    out->ids = NULL;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "size %" PRId32 ": expected at most %" PRId32
+                            ", the ids of the bundle that have rows in %s",
+                            asked, out->n, path);
 }
 
 specrt_status sl_token_coverage(const specrt_ranks *ranks, const int32_t *ids, int32_t n,
@@ -35,8 +51,7 @@ specrt_status sl_token_coverage(const specrt_ranks *ranks, const int32_t *ids, i
     const specrt_ranks_header *h = ranks->header;
     uint64_t listed = 0, all = 0;
     uint8_t *is_listed;
-    specrt_status status = sl_new(&is_listed, (size_t)h->n_vocab, 1, "tokens", err);
-    if (status) return status;
+    TRY(sl_new(&is_listed, (size_t)h->n_vocab, 1, "tokens", err));
     for (int32_t i = 0; i < n; i++)
         if (ids[i] < h->n_vocab) is_listed[ids[i]] = 1;
     for (int32_t i = h->n_terminators; i < h->n_ranked; i++) {

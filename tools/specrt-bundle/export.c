@@ -78,16 +78,21 @@ static specrt_status open_drafter(const request *r, drafter *out, specrt_error *
 
 /* ---- a list, or a GGUF cut to it -------------------------------------------------------------- */
 
+static void warn_terminators(int32_t n_missing, const char *path) {
+    if (n_missing)
+        sl_cli_warn("%" PRId32 " of the bundle's terminators have no row in %s: it cannot draft "
+                    "the end of a text",
+                    n_missing, path);
+}
+
 /* Of a head that is cut already, the most frequent tokens that it has rows for. */
 static specrt_status keep_rows(const request *r, drafter *d, const specrt_ranks *ranks,
                                const token_map *old, token_map *map, specrt_error *err) {
     int32_t n_vocab = ranks->header->n_vocab, *row_of;
     token_pick pick;
-    TRY(sl_new(&row_of, (size_t)n_vocab, sizeof *row_of, r->drafter, err));
-    for (int32_t id = 0; id < n_vocab; id++) row_of[id] = -1;
-    for (int32_t row = 0; row < old->n; row++)
-        if (old->ids[row] < n_vocab) row_of[old->ids[row]] = row;
-    specrt_status status = sl_token_pick(ranks, (int32_t)r->size, row_of, n_vocab, &pick, err);
+    TRY(sl_token_rows(old->ids, old->n, n_vocab, r->drafter, &row_of, err));
+    specrt_status status =
+        sl_token_pick(ranks, (int32_t)r->size, row_of, n_vocab, r->drafter, &pick, err);
     free(row_of);
     TRY(status);
     free(map->ids);
@@ -96,15 +101,7 @@ static specrt_status keep_rows(const request *r, drafter *d, const specrt_ranks 
     map->ids = pick.ids;
     map->n = pick.n;
     d->n_missing = pick.n_missing;
-    if (pick.n == 0 || pick.n < r->size)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "size %" PRId64 ": expected at most %" PRId32
-                                ", the ids of the bundle that have rows in %s",
-                                r->size, pick.n, r->drafter);
-    if (pick.n_terminators)
-        sl_cli_warn("%" PRId32 " of the bundle's terminators have no row in %s: it cannot draft "
-                    "the end of a text",
-                    pick.n_terminators, r->drafter);
+    warn_terminators(pick.n_terminators, r->drafter);
     return SPECRT_STATUS_OK;
 }
 
@@ -283,11 +280,7 @@ static void print_recut(const request *r, const recut_report *p) {
 }
 
 static void report_recut(const request *r, const recut_report *p, const cli_common *common) {
-    if (p->n_terminators)
-        sl_cli_warn("%" PRId32
-                    " of the bundle's terminators have no row in %s: it cannot draft the "
-                    "end of a text",
-                    p->n_terminators, r->drafter);
+    warn_terminators(p->n_terminators, r->drafter);
     if (common->json) {
         print_recut(r, p);
     } else if (p->has_map) {

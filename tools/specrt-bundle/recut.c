@@ -184,14 +184,9 @@ static specrt_status find_rows(work *w) {
                                 ", the rows of its head",
                                 c->m.path, found, c->n_rows);
     }
-    int64_t n = w->n_rows = c->head ? c->n_rows : w->n_vocab;
-    size_t n_ids = (size_t)w->n_vocab;
-    specrt_status status = sl_new(&w->row_of, n_ids, sizeof *w->row_of, c->m.path, w->err);
-    if (status == SPECRT_STATUS_OK) {
-        for (int32_t id = 0; id < w->n_vocab; id++) w->row_of[id] = map.n == 0 && id < n ? id : -1;
-        for (int32_t row = 0; row < map.n; row++)
-            if (map.ids[row] < w->n_vocab) w->row_of[map.ids[row]] = row;
-    }
+    w->n_rows = c->head ? c->n_rows : w->n_vocab;
+    specrt_status status = sl_token_rows(map.n > 0 ? map.ids : NULL, w->n_rows, w->n_vocab,
+                                         c->m.path, &w->row_of, w->err);
     sl_token_map_free(&map);
     return status;
 }
@@ -215,13 +210,8 @@ static specrt_status check_vocabulary(const work *w) {
 /* The most frequent ids that have rows, and those ascending. */
 static specrt_status select_ids(work *w) {
     token_pick *p = &w->pick;
-    TRY(sl_token_pick(&w->r->ranks, w->r->size, w->row_of, w->n_vocab, p, w->err));
+    TRY(sl_token_pick(&w->r->ranks, w->r->size, w->row_of, w->n_vocab, w->c.m.path, p, w->err));
     w->n = p->n;
-    if (w->n == 0 || w->n < w->r->size)
-        return specrt_error_set(w->err, SPECRT_STATUS_BAD_ARG,
-                                "size %" PRId32 ": expected at most %" PRId32
-                                ", the ids of the bundle that have rows in %s",
-                                w->r->size, w->n, w->c.m.path);
     TRY(sl_new(&w->ids, (size_t)w->n, sizeof *w->ids, w->r->output, w->err));
     memcpy(w->ids, p->ids, (size_t)w->n * sizeof *w->ids);
     qsort(w->ids, (size_t)w->n, sizeof *w->ids, sl_order_i32);
