@@ -196,18 +196,9 @@ static int kv_order(const void *a, const void *b) {
 }
 
 static const gguf_kv *part_find(const part *p, const char *key) {
-    gguf_string want = {key, strlen(key)};
-    int64_t low = 0, high = p->n_kvs;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        int order = key_order(want, p->by_key[middle]->key);
-        if (order == 0) return p->by_key[middle];
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
+    const gguf_kv sought = {.key = {key, strlen(key)}}, *want = &sought;
+    const gguf_kv **found = bsearch(&want, p->by_key, (size_t)p->n_kvs, sizeof want, kv_order);
+    return found ? *found : NULL;
 }
 
 static specrt_status take_kvs(reader *r, part *p, uint64_t n) {
@@ -614,18 +605,14 @@ const gguf_tensor *sl_gguf_tensors(const gguf *g, int64_t *n) {
     return g->tensors;
 }
 
+static int order_by_name(const void *name, const void *tensor) {
+    return strcmp(name, (*(const gguf_tensor *const *)tensor)->name);
+}
+
 const gguf_tensor *sl_gguf_find_tensor(const gguf *g, const char *name) {
-    int64_t low = 0, high = g->n_tensors;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        int order = strcmp(name, g->by_name[middle]->name);
-        if (order == 0) return g->by_name[middle];
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
+    const gguf_tensor **found =
+        bsearch(name, g->by_name, (size_t)g->n_tensors, sizeof *found, order_by_name);
+    return found ? *found : NULL;
 }
 
 /* --- writing --- */
