@@ -11,24 +11,12 @@
 /* The groups of a ranking, in its order. */
 enum { TERMINATOR, SPECIAL, KEPT, NORMAL, RESERVED };
 
-static bool is_kept(int32_t id, const int32_t *keep, int32_t n_keep) {
-    int32_t low = 0, high = n_keep;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (keep[middle] < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < n_keep && keep[low] == id;
-}
-
 static int group_of(const counts_vocab *v, int32_t id, const int32_t *keep, int32_t n_keep) {
     switch (v->types[id]) {
     case COUNTS_TERMINATOR: return TERMINATOR;
     case COUNTS_SPECIAL: return SPECIAL;
     default:
-        if (is_kept(id, keep, n_keep)) return KEPT;
+        if (n_keep && bsearch(&id, keep, (size_t)n_keep, sizeof id, sl_order_i32)) return KEPT;
         return v->types[id] == COUNTS_RESERVED ? RESERVED : NORMAL;
     }
 }
@@ -296,19 +284,6 @@ double calibrate_ranking_estimate(const calibrate_ranking *r, int32_t size) {
     return known + r->unseen * fmin(1, (double)(size - r->n_seen) / n_new);
 }
 
-/* The first of the ascending sizes that a rank lies under; n_sizes: none. */
-static int first_size_over(const int32_t *sizes, int n_sizes, int32_t rank) {
-    int low = 0, high = n_sizes;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (sizes[middle] > rank)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
-}
-
 void calibrate_ranking_coverage_domain(const calibrate_ranking *r, const counts_domain *d, int kind,
                                        const int32_t *sizes, int n_sizes, double *out) {
     double all = 0, inside = 0;
@@ -317,7 +292,8 @@ void calibrate_ranking_coverage_domain(const calibrate_ranking *r, const counts_
         const counts_row *row = &d->rows[j];
         const rank_curve *curve = kind == COVERAGE_RANKED ? &r->all : &r->folds[row->fold];
         if (!curve->position) continue;
-        int k = first_size_over(sizes, n_sizes, curve->position[row->id]);
+        int k = 0; /* most tokens are of low ranks */
+        while (k < n_sizes && sizes[k] <= curve->position[row->id]) k++;
         if (k < n_sizes) out[k] += (double)row->n;
         all += (double)row->n;
     }
@@ -365,17 +341,11 @@ double select_mass_needs(double share) {
     return 3 / fmax(1 - share, 1e-12);
 }
 
-static double held_out_coverage(const calibrate_ranking *r, int32_t size) {
-    return calibrate_ranking_coverage(r, COVERAGE_HOLDOUT, size);
-}
-
-/* The smallest size from `low` on that covers the share; no kind of coverage ever falls. */
-static int32_t smallest_size(const calibrate_ranking *r, double share, int32_t low,
-                             double (*coverage)(const calibrate_ranking *r, int32_t size)) {
-    int32_t high = r->header.n_valid;
+int32_t select_smallest(double (*value)(const void *context, int32_t size), const void *context,
+                        double least, int32_t low, int32_t high) {
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
-        if (coverage(r, middle) >= share)
+        if (value(context, middle) >= least)
             high = middle;
         else
             low = middle + 1;
@@ -383,11 +353,19 @@ static int32_t smallest_size(const calibrate_ranking *r, double share, int32_t l
     return low;
 }
 
+static double held_out_coverage(const void *ranking, int32_t size) {
+    return calibrate_ranking_coverage((const calibrate_ranking *)ranking, COVERAGE_HOLDOUT, size);
+}
+
+static double estimated_coverage(const void *ranking, int32_t size) {
+    return calibrate_ranking_estimate((const calibrate_ranking *)ranking, size);
+}
+
 static int32_t size_of_mass(const calibrate_ranking *r, double share) {
-    int32_t size = r->header.n_forced;
-    if (r->n_held_out) size = smallest_size(r, share, size, held_out_coverage);
+    int32_t size = r->header.n_forced, most = r->header.n_valid;
+    if (r->n_held_out) size = select_smallest(held_out_coverage, r, share, size, most);
     if ((double)r->n_held_out >= select_mass_needs(share)) return size;
-    return smallest_size(r, share, size, calibrate_ranking_estimate);
+    return select_smallest(estimated_coverage, r, share, size, most);
 }
 
 static int32_t size_of_min_count(const calibrate_ranking *r, double least) {

@@ -85,6 +85,11 @@ specrt_status select_size_check(const select_limits *limits, double size, specrt
  * covered where it is not reached (3 / (1 - share)). */
 double select_mass_needs(double share);
 
+/* select_smallest() : the smallest size from `low` on whose value is at least `least`, or `high`.
+ * Values never fall with the size. */
+int32_t select_smallest(double (*value)(const void *context, int32_t size), const void *context,
+                        double least, int32_t low, int32_t high);
+
 /* select_size() : the size a rule asks for, forced ids included; all valid ones where it cannot be had.
  *   value     : size; share of held-out tokens, where there are too few to show it also of
  *               calibrate_ranking_estimate(); lowest count; MiB

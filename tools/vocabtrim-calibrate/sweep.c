@@ -80,20 +80,24 @@ sweep_worst sweep_worst_of(const calibrate_ranking *r, const counts *c, const sp
     return worst;
 }
 
+typedef struct worst_of {
+    const calibrate_ranking *r;
+    const counts *c;
+    const speed_model *m;
+} worst_of;
+
+static double worst_tau(const void *context, int32_t size) {
+    const worst_of *w = (const worst_of *)context;
+    int domain;
+    return speed_tau(w->m->rates, w->m->n_rates, worst_coverage(w->r, w->c, size, &domain));
+}
+
 int32_t sweep_size_of_loss(const calibrate_ranking *r, const counts *c, const speed_model *m,
                            double loss) {
+    const worst_of w = {r, c, m};
     double least = (1 - loss) * speed_tau(m->rates, m->n_rates, 1);
-    int32_t low = r->header.n_forced > 1 ? r->header.n_forced : 1, high = r->header.n_valid;
-    int domain;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        double coverage = worst_coverage(r, c, middle, &domain);
-        if (speed_tau(m->rates, m->n_rates, coverage) >= least)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    int32_t low = r->header.n_forced > 1 ? r->header.n_forced : 1;
+    return select_smallest(worst_tau, &w, least, low, r->header.n_valid);
 }
 
 specrt_status sweep_create(const calibrate_ranking *r, const speed_model *m, int32_t chosen,
