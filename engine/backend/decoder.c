@@ -31,7 +31,8 @@ struct decoder {
     void *watch_user;
     specrt_verdict verdict; /* what the last call emitted */
     decoder_cycle *cycles;  /* [n_cycles], room for `capacity` */
-    int32_t n_cycles, capacity;
+    int32_t n_cycles;
+    size_t capacity;
     double since; /* when the phase at hand began */
     decoder_times times;
 };
@@ -57,14 +58,8 @@ specrt_draft decoder_cycle_draft(const decoder_cycle *c) {
 }
 
 static specrt_status keep_cycle(decoder *d, const specrt_draft *draft) {
-    if (d->n_cycles == d->capacity) {
-        int32_t capacity = 2 * d->capacity + 64;
-        decoder_cycle *grown =
-            (decoder_cycle *)realloc(d->cycles, (size_t)capacity * sizeof *grown);
-        if (!grown) return SPECRT_STATUS_NO_MEMORY;
-        d->cycles = grown;
-        d->capacity = capacity;
-    }
+    if (!sl_reserve(&d->cycles, &d->capacity, (size_t)d->n_cycles + 1, sizeof *d->cycles))
+        return SPECRT_STATUS_NO_MEMORY;
     decoder_cycle *c = &d->cycles[d->n_cycles++];
     c->n = 0;
     for (int32_t i = 0; i < draft->n; i++) cycle_add(c, draft->tokens[i], draft->parents[i]);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "base/error.h"
+#include "base/memory.h"
 
 specrt_status engine_weights_open(engine_weights *w, const char *path, specrt_error *err) {
     return sl_model_open(path, &w->file, err);
@@ -89,12 +90,12 @@ static specrt_status check(const engine_weights *w, const char *name, int n_dims
 /* Rows decoded to f32, owned by the weights. */
 static float *decode(engine_weights *w, const tensor *t) {
     size_t stride = specrt_row_bytes(t->dtype, t->n_cols);
-    void **grown = (void **)realloc(w->decoded, (size_t)(w->n_decoded + 1) * sizeof *grown);
-    if (grown) w->decoded = grown;
+    void **kept = (void **)sl_more(&w->decoded, (size_t)w->n_decoded, sizeof *kept);
     float *rows =
-        grown ? (float *)malloc((size_t)t->n_rows * (size_t)t->n_cols * sizeof *rows) : NULL;
+        kept ? (float *)malloc((size_t)t->n_rows * (size_t)t->n_cols * sizeof *rows) : NULL;
     if (!rows) return NULL;
-    w->decoded[w->n_decoded++] = rows;
+    *kept = rows;
+    w->n_decoded++;
     for (int64_t i = 0; i < t->n_rows; i++)
         if (specrt_row_decode(t->dtype, t->data + (size_t)i * stride, t->n_cols,
                               rows + i * t->n_cols))

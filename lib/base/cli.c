@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/text.h"
 
@@ -104,11 +105,10 @@ void sl_cli_list_free(cli_list *list) {
 }
 
 static int list_add(cli_list *list, const char *item) {
-    const char **grown =
-        (const char **)realloc((void *)list->items, (size_t)(list->n + 1) * sizeof *grown);
-    if (!grown) return sl_cli_usage("out of memory"), CLI_IO;
-    list->items = grown;
-    list->items[list->n++] = item;
+    const char **at = (const char **)sl_more(&list->items, (size_t)list->n, sizeof *at);
+    if (!at) return sl_cli_usage("out of memory"), CLI_IO;
+    *at = item;
+    list->n++;
     return -1;
 }
 

@@ -2,6 +2,7 @@
 #ifndef BASE_MEMORY_H
 #define BASE_MEMORY_H
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
@@ -14,6 +15,33 @@ static inline specrt_status sl_new(void *array, size_t n, size_t size, const cha
     void *memory = calloc(n ? n : 1, size);
     memcpy(array, &memory, sizeof memory);
     return memory ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "%s", what);
+}
+
+/* sl_reserve() : room for `need` items of `size` bytes in *array, a pointer of any type, owned. What grows at
+ * least doubles. @return false: no memory, and the array is as it was */
+static inline bool sl_reserve(void *array, size_t *capacity, size_t need, size_t size) {
+    void *items;
+    memcpy(&items, array, sizeof items);
+    if (need <= *capacity) return true;
+    if (need < 2 * *capacity) need = 2 * *capacity;
+    items = realloc(items, need * size);
+    if (!items) return false;
+    memcpy(array, &items, sizeof items);
+    *capacity = need;
+    return true;
+}
+
+/* sl_more() : the place of item n in *array, a pointer of any type, owned, which grew by this function from 0
+ * items on: its room is the next power of two. @return NULL: no memory, and the array is as it was */
+static inline void *sl_more(void *array, size_t n, size_t size) {
+    void *items;
+    memcpy(&items, array, sizeof items);
+    if ((n & (n - 1)) == 0) {
+        items = realloc(items, (n ? 2 * n : 1) * size);
+        if (!items) return NULL;
+        memcpy(array, &items, sizeof items);
+    }
+    return (char *)items + n * size;
 }
 
 #endif

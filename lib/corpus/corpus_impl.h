@@ -85,7 +85,7 @@ typedef struct corpus_file {
 
 typedef struct corpus_list {
     corpus_file *files;
-    size_t n, capacity;
+    size_t n;
     const char *exclude; /* as in corpus_options */
     bool has_pipe;
 } corpus_list;

@@ -1,6 +1,7 @@
 /* docs.c : the memory of a batch, and its documents. */
 #include "corpus/corpus_impl.h"
 
+#include "base/memory.h"
 #include "base/utf8.h"
 #include <json-c/json.h>
 #include <stdlib.h>
@@ -74,13 +75,8 @@ static specrt_status repair_text(struct corpus_arena *a, corpus_doc *doc, bool k
 }
 
 specrt_status sl_corpus_arena_add_doc(struct corpus_arena *a, const corpus_doc *doc, bool keep) {
-    if (a->n_docs == a->docs_capacity) {
-        size_t capacity = a->docs_capacity ? 2 * a->docs_capacity : 64;
-        corpus_doc *grown = (corpus_doc *)realloc(a->docs, capacity * sizeof *grown);
-        if (!grown) return SPECRT_STATUS_NO_MEMORY;
-        a->docs = grown;
-        a->docs_capacity = capacity;
-    }
+    if (!sl_reserve(&a->docs, &a->docs_capacity, a->n_docs + 1, sizeof *a->docs))
+        return SPECRT_STATUS_NO_MEMORY;
     corpus_doc *to = &a->docs[a->n_docs];
     *to = *doc;
     if (doc->text) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "formats/npy.h"
 
 /* ---- the layout of a .npy ---- */
@@ -85,12 +86,8 @@ specrt_status sl_corpus_ids_add(struct corpus_arena *a, const corpus_format *f, 
                                 "%s: the last id is cut short; expected a multiple of %u bytes, "
                                 "found %llu",
                                 name, f->id_bytes, (unsigned long long)(range->end - f->first));
-    if (n > a->ids_capacity) {
-        int32_t *grown = (int32_t *)realloc(a->ids, n * sizeof *grown);
-        if (!grown) return sl_error_no_memory(err, name);
-        a->ids = grown;
-        a->ids_capacity = n;
-    }
+    if (!sl_reserve(&a->ids, &a->ids_capacity, n, sizeof *a->ids))
+        return sl_error_no_memory(err, name);
     const uint8_t *from = (const uint8_t *)a->window.bytes + (range->start - a->window.base);
     uint64_t limit = options->n_vocab > 0 ? (uint64_t)options->n_vocab : (uint64_t)INT32_MAX + 1;
     specrt_status status = decode(f, name, from, range->start, n, limit, a->ids, err);

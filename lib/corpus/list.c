@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/memory.h"
 
 /* Files and folders seen: a hash set of (device, inode). */
 typedef struct inode_set {
@@ -62,15 +63,9 @@ static specrt_status cannot(const char *what, const char *path, specrt_error *er
 
 specrt_status sl_corpus_list_add(corpus_list *list, const char *path, int32_t domain, bool named,
                                  uint64_t n_bytes, specrt_error *err) {
-    if (list->n == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 64;
-        corpus_file *grown = (corpus_file *)realloc(list->files, capacity * sizeof *grown);
-        if (!grown) return sl_error_no_memory(err, path);
-        list->files = grown;
-        list->capacity = capacity;
-    }
     char *copy = strdup(path);
-    if (!copy) return sl_error_no_memory(err, path);
+    if (!copy || !sl_more(&list->files, list->n, sizeof *list->files))
+        return free(copy), sl_error_no_memory(err, path);
     bool same = list->n > 0 && list->files[list->n - 1].domain == domain;
     uint32_t ordinal = same ? list->files[list->n - 1].ordinal + 1 : 0;
     list->files[list->n++] = (corpus_file){copy, domain, ordinal, named, n_bytes, false};

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "corpus/stream.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/utf8.h"
 
 enum { MAX_FILE = 1 << 30 };
@@ -41,10 +42,9 @@ static specrt_status keep(char **out, const char *text) {
 }
 
 static specrt_status add_turn(prompt *p, const char *text) {
-    char **grown = (char **)realloc((void *)p->turns, (size_t)(p->n_turns + 1) * sizeof *grown);
-    if (!grown) return SPECRT_STATUS_NO_MEMORY;
-    p->turns = grown;
-    TRY(keep(&p->turns[p->n_turns], text));
+    char **turn = (char **)sl_more(&p->turns, (size_t)p->n_turns, sizeof *turn);
+    if (!turn) return SPECRT_STATUS_NO_MEMORY;
+    TRY(keep(turn, text));
     p->n_turns++;
     return SPECRT_STATUS_OK;
 }
@@ -165,10 +165,10 @@ static specrt_status take_record(json_object *record, prompt *p) {
 }
 
 static specrt_status append(prompt_list *out, const prompt *p) {
-    prompt *grown = (prompt *)realloc(out->items, (size_t)(out->n + 1) * sizeof *grown);
-    if (!grown) return SPECRT_STATUS_NO_MEMORY;
-    out->items = grown;
-    out->items[out->n++] = *p;
+    prompt *item = (prompt *)sl_more(&out->items, (size_t)out->n, sizeof *item);
+    if (!item) return SPECRT_STATUS_NO_MEMORY;
+    *item = *p;
+    out->n++;
     return SPECRT_STATUS_OK;
 }
 
@@ -204,20 +204,13 @@ static specrt_status read_record(const char *path, int line, const char *file_na
 
 /* ---- one file ---- */
 
-static specrt_status grow(char **text, size_t *capacity, specrt_error *err) {
-    size_t wanted = *capacity ? 2 * *capacity : 1 << 16;
-    char *grown = wanted <= MAX_FILE ? (char *)realloc(*text, wanted) : NULL;
-    if (!grown) return sl_error_no_memory_for(err, "prompts");
-    *text = grown;
-    *capacity = wanted;
-    return SPECRT_STATUS_OK;
-}
-
 /* All of a stream, with a NUL behind it. */
 static specrt_status read_stream(corpus_stream *s, char **text, size_t *n, specrt_error *err) {
     size_t capacity = 0, got = 1;
     while (got) {
-        if (*n == capacity) TRY(grow(text, &capacity, err));
+        size_t need = *n < capacity ? capacity : *n + (1 << 16);
+        if (need > MAX_FILE || !sl_reserve(text, &capacity, need, 1))
+            return sl_error_no_memory_for(err, "prompts");
         TRY(sl_corpus_stream_read(s, *n, *text + *n, capacity - *n, &got, err));
         *n += got;
     }

@@ -11,6 +11,7 @@
 #include <zlib.h>
 #include <zstd.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/system.h"
 
 enum { READ_AHEAD = 1 << 18 };
@@ -247,13 +248,7 @@ specrt_status sl_corpus_window_fill(corpus_window *w, corpus_stream *s, uint64_t
     uint64_t have = w->base + w->n;
     if (w->ended || end <= have) return SPECRT_STATUS_OK;
     size_t need = (size_t)(end - w->base);
-    if (need + 4 > w->capacity) {
-        size_t capacity = need + need / 4 + 4;
-        char *grown = (char *)realloc(w->bytes, capacity);
-        if (!grown) return sl_error_no_memory(err, s->name);
-        w->bytes = grown;
-        w->capacity = capacity;
-    }
+    if (!sl_reserve(&w->bytes, &w->capacity, need + 4, 1)) return sl_error_no_memory(err, s->name);
     size_t got;
     specrt_status status = sl_corpus_stream_read(s, have, w->bytes + w->n, need - w->n, &got, err);
     if (status != SPECRT_STATUS_OK) return status;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/system.h"
 
 enum {
@@ -161,14 +162,8 @@ bool sl_corpus_lines_are_values(const char *head, size_t n) {
 }
 
 specrt_status sl_corpus_values_add(corpus_value_list *list, corpus_value_span span) {
-    if (list->n == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 256;
-        corpus_value_span *grown =
-            (corpus_value_span *)realloc(list->spans, capacity * sizeof *grown);
-        if (!grown) return SPECRT_STATUS_NO_MEMORY;
-        list->spans = grown;
-        list->capacity = capacity;
-    }
+    if (!sl_reserve(&list->spans, &list->capacity, list->n + 1, sizeof *list->spans))
+        return SPECRT_STATUS_NO_MEMORY;
     list->spans[list->n++] = span;
     return SPECRT_STATUS_OK;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "corpus/stream.h"
 
 enum {
@@ -100,15 +101,14 @@ static counts_domain *domain_get(counts *c, const counts_domain *like, specrt_er
         return NULL;
     }
     size_t n = (size_t)c->n_domains;
-    counts_domain *grown = (counts_domain *)realloc(c->domains, (n + 1) * sizeof *grown);
-    if (grown) c->domains = grown;
-    char *name = grown ? strdup(like->name) : NULL;
+    char *name = sl_more(&c->domains, n, sizeof *c->domains) ? strdup(like->name) : NULL;
     if (!name) return sl_error_no_memory(err, NULL), NULL;
-    memmove(grown + at + 1, grown + at, (n - (size_t)at) * sizeof *grown);
-    grown[at] = (counts_domain){.name = name};
-    memcpy(grown[at].provenance, like->provenance, sizeof grown[at].provenance);
+    counts_domain *d = &c->domains[at];
+    memmove(d + 1, d, (n - (size_t)at) * sizeof *d);
+    *d = (counts_domain){.name = name};
+    memcpy(d->provenance, like->provenance, sizeof d->provenance);
     c->n_domains++;
-    return &grown[at];
+    return d;
 }
 
 static int by_id_and_fold(const counts_row *a, const counts_row *b) {
@@ -268,14 +268,10 @@ static specrt_status read_ahead(reader *r) {
 }
 
 static specrt_status append(reader *r, const uint8_t *bytes, size_t n) {
-    size_t capacity = r->capacity ? r->capacity : 256;
-    while (capacity < r->length + n + 1) capacity *= 2;
-    if (capacity > MAX_LINE) return bad(r, "line too long for a count file");
+    size_t need = r->length + n + 1;
+    if (need > MAX_LINE) return bad(r, "line too long for a count file");
     if (memchr(bytes, '\0', n)) return bad(r, "a NUL byte; expected text");
-    char *grown = capacity > r->capacity ? (char *)realloc(r->line, capacity) : r->line;
-    if (!grown) return sl_error_no_memory(r->err, NULL);
-    r->line = grown;
-    r->capacity = capacity;
+    if (!sl_reserve(&r->line, &r->capacity, need, 1)) return sl_error_no_memory(r->err, NULL);
     memcpy(r->line + r->length, bytes, n);
     r->length += n;
     r->line[r->length] = '\0';
@@ -462,21 +458,16 @@ static bool parse_domain(const reader *r, counts_domain *d) {
     return ok;
 }
 
-static specrt_status add_row(reader *r, counts_domain *d, const counts_row *row,
-                             int32_t *capacity) {
-    if (d->n_rows == *capacity) {
-        int32_t wanted = *capacity ? 2 * *capacity : 1024;
-        counts_row *grown = (counts_row *)realloc(d->rows, (size_t)wanted * sizeof *grown);
-        if (!grown) return sl_error_no_memory(r->err, NULL);
-        d->rows = grown;
-        *capacity = wanted;
-    }
-    d->rows[d->n_rows++] = *row;
+static specrt_status add_row(reader *r, counts_domain *d, const counts_row *row) {
+    counts_row *at = (counts_row *)sl_more(&d->rows, (size_t)d->n_rows, sizeof *at);
+    if (!at) return sl_error_no_memory(r->err, NULL);
+    *at = *row;
+    d->n_rows++;
     r->all.sum += row->n;
     return add(&d->n_tokens, row->n) ? SPECRT_STATUS_OK : bad(r, "counts exceed 64 bits");
 }
 
-static specrt_status parse_row(reader *r, counts_domain *d, int32_t n_vocab, int32_t *capacity) {
+static specrt_status parse_row(reader *r, counts_domain *d, int32_t n_vocab) {
     char *rest = r->line;
     counts_row row = {0};
     int32_t before = d->n_rows;
@@ -484,7 +475,7 @@ static specrt_status parse_row(reader *r, counts_domain *d, int32_t n_vocab, int
     if (ok && before && d->rows[before - 1].id >= row.id) return bad(r, "ids are not ascending");
     for (; ok && rest; row.fold++) {
         ok = row.fold < r->n_folds && field_u64(&rest, &row.n);
-        if (ok && row.n) TRY(add_row(r, d, &row, capacity));
+        if (ok && row.n) TRY(add_row(r, d, &row));
     }
     if (!ok) return bad(r, "expected ID and a count for each fold, with an id of the vocabulary");
     if (d->n_rows == before) return bad(r, "a row without a count");
@@ -495,14 +486,13 @@ static specrt_status parse_row(reader *r, counts_domain *d, int32_t n_vocab, int
 
 /* Rows of one domain, up to the next line that is none (left in the reader). */
 static specrt_status read_rows(reader *r, counts_domain *d, int32_t n_vocab) {
-    int32_t capacity = 0;
     for (;;) {
         bool end;
         TRY(next_line(r, &end));
         if (end) return bad(r, "expected #end, found the end: a cut file");
         if (r->length && r->line[0] == '#') return SPECRT_STATUS_OK;
         if (!r->length) return bad(r, "empty line");
-        TRY(parse_row(r, d, n_vocab, &capacity));
+        TRY(parse_row(r, d, n_vocab));
     }
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 
 enum { MAX_SPILLED = 32, WINDOW_BYTES = 1 << 16 };
@@ -56,13 +57,7 @@ pairs_row sl_pairs_sum_take(pairs_sum *s, int32_t source, int32_t n_vocab) {
 }
 
 bool sl_pairs_bytes_more(pairs_bytes *out, size_t n, uint8_t **at) {
-    if (out->capacity - out->n < n) {
-        size_t capacity = out->n + n + out->n / 2;
-        uint8_t *grown = (uint8_t *)realloc(out->bytes, capacity);
-        if (!grown) return false;
-        out->bytes = grown;
-        out->capacity = capacity;
-    }
+    if (!sl_reserve(&out->bytes, &out->capacity, out->n + n, 1)) return false;
     *at = out->bytes + out->n;
     return true;
 }
@@ -402,13 +397,8 @@ static specrt_status spill_again(pairs *p, specrt_error *err) {
 }
 
 static specrt_status add_run(pairs *p, pairs_run *run, specrt_error *err) {
-    if (p->n_runs == p->capacity) {
-        size_t capacity = p->capacity ? 2 * p->capacity : 16;
-        pairs_run *grown = (pairs_run *)realloc(p->runs, capacity * sizeof *grown);
-        if (!grown) return sl_pairs_run_free(run), sl_pairs_no_memory(err);
-        p->runs = grown;
-        p->capacity = capacity;
-    }
+    if (!sl_reserve(&p->runs, &p->capacity, p->n_runs + 1, sizeof *run))
+        return sl_pairs_run_free(run), sl_pairs_no_memory(err);
     p->runs[p->n_runs++] = *run;
     p->held += run->n_bytes;
     if (p->held > p->run_memory) TRY(spill_memory(p, err));
@@ -416,7 +406,7 @@ static specrt_status add_run(pairs *p, pairs_run *run, specrt_error *err) {
 }
 
 specrt_status sl_pairs_add_run(pairs *p, pairs_run *run, specrt_error *err) {
-    /* Buffers grow by halves: what was not needed goes back. */
+    /* Buffers double: what was not needed goes back. */
     uint8_t *fitted = (uint8_t *)realloc(run->bytes, run->n_bytes ? (size_t)run->n_bytes : 1);
     if (fitted) run->bytes = fitted;
     pthread_mutex_lock(&p->lock);

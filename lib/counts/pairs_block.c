@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/memory.h"
 
 struct pairs_counter {
     pairs *store;
@@ -72,19 +73,12 @@ static specrt_status encode_groups(pairs_counter *c, pairs_bytes *out, uint64_t 
     return SPECRT_STATUS_OK;
 }
 
-static bool reserve_successors(pairs_counter *c) {
-    if (c->capacity >= c->tokens.capacity) return true;
-    int32_t *grown = (int32_t *)realloc(c->successors, c->tokens.capacity * sizeof *grown);
-    if (!grown) return false;
-    c->successors = grown;
-    c->capacity = c->tokens.capacity;
-    return true;
-}
-
 specrt_status sl_pairs_counter_flush(pairs_counter *c, specrt_error *err) {
     pairs_bytes bytes = {0};
     if (c->tokens.n < 2) return SPECRT_STATUS_OK;
-    if (c->tokens.n > UINT32_MAX || !reserve_successors(c)) return sl_pairs_no_memory(err);
+    if (c->tokens.n > UINT32_MAX ||
+        !sl_reserve(&c->successors, &c->capacity, c->tokens.capacity, sizeof *c->successors))
+        return sl_pairs_no_memory(err);
     pairs_run run = {.starts = sl_pairs_run_starts(c->store)};
     if (!run.starts) return sl_pairs_no_memory(err);
     group(c);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/memory.h"
 
 /* ggml refuses more, and so do we. */
 #define MAX_STRING  ((uint64_t)1 << 30)
@@ -366,10 +367,8 @@ static specrt_status read_part(gguf *g, part *p, specrt_error *err) {
 }
 
 static part *add_part(gguf *g, const char *path) {
-    part *grown = realloc(g->parts, (size_t)(g->n_parts + 1) * sizeof *grown);
-    if (!grown) return NULL;
-    g->parts = grown;
-    part *p = &grown[g->n_parts];
+    part *p = sl_more(&g->parts, (size_t)g->n_parts, sizeof *p);
+    if (!p) return NULL;
     memset(p, 0, sizeof *p);
     p->path = strdup(path);
     if (!p->path) return NULL;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "formats/zip.h"
 
 enum {
@@ -29,9 +30,9 @@ typedef struct machine {
     pt *p;
     const uint8_t *at, *end;
     pt_value *stack;
-    int64_t n_stack, stack_capacity;
+    int64_t n_stack;
     pt_value *memo;
-    int64_t n_memo, memo_capacity;
+    int64_t n_memo;
     int64_t marks[MAX_MARKS];
     int n_marks;
     specrt_error *err;
@@ -121,19 +122,16 @@ static bool fail(machine *m, const char *what) {
     return false;
 }
 
-static bool append(machine *m, pt_value **items, int64_t *n, int64_t *capacity, pt_value value) {
-    if (*n == *capacity) {
-        int64_t grown = *capacity < 8 ? 8 : *capacity * 2;
-        pt_value *bigger = (pt_value *)realloc(*items, (size_t)grown * sizeof **items);
-        if (!bigger) return m->status = sl_error_no_memory(m->err, m->p->path), false;
-        *items = bigger, *capacity = grown;
-    }
-    (*items)[(*n)++] = value;
+static bool append(machine *m, pt_value **items, int64_t *n, pt_value value) {
+    pt_value *at = (pt_value *)sl_more(items, (size_t)*n, sizeof *at);
+    if (!at) return m->status = sl_error_no_memory(m->err, m->p->path), false;
+    *at = value;
+    ++*n;
     return true;
 }
 
 static bool push(machine *m, pt_value value) {
-    return append(m, &m->stack, &m->n_stack, &m->stack_capacity, value);
+    return append(m, &m->stack, &m->n_stack, value);
 }
 
 static bool push_int(machine *m, pt_kind kind, int64_t i) {
@@ -215,7 +213,7 @@ static bool move_top(machine *m, pt_object *o, int64_t n) {
     bool fits = true;
     m->n_stack -= n;
     for (int64_t i = 0; fits && i < n; i++)
-        fits = append(m, &o->items, &o->n, &o->capacity, m->stack[m->n_stack + i]);
+        fits = append(m, &o->items, &o->n, m->stack[m->n_stack + i]);
     return fits;
 }
 
@@ -253,7 +251,7 @@ static bool op_put(machine *m, size_t n) {
     if ((n > 0 && !take_int(m, n, false, &at)) || !need(m, 1)) return false;
     pt_value top = m->stack[m->n_stack - 1];
     if (at > m->n_memo) return fail(m, "memo numbers out of order");
-    if (at == m->n_memo) return append(m, &m->memo, &m->n_memo, &m->memo_capacity, top);
+    if (at == m->n_memo) return append(m, &m->memo, &m->n_memo, top);
     m->memo[at] = top;
     return true;
 }

@@ -32,7 +32,7 @@ typedef struct pt_value {
 
 typedef struct pt_object {
     pt_value *items;
-    int64_t n, capacity;
+    int64_t n;
     const char *text; /* PT_STRING: [n] borrowed from the file */
     struct pt_object *next;
 } pt_object;

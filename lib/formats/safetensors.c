@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/memory.h"
 
 enum {
     MAX_HEADER = 100000000, /* the reference reader's limit; for an index too */
@@ -74,12 +75,6 @@ bool sl_st_dtype(const char *dtype, specrt_dtype *out) {
     if (!info || info->row < 0) return false;
     *out = (specrt_dtype)info->row;
     return true;
-}
-
-/* Room for one more in an array that doubles; NULL when memory is out. */
-static void *grow(void *array, int64_t n, size_t item_bytes) {
-    if (n & (n - 1)) return array;
-    return realloc(array, (size_t)(n ? 2 * n : 1) * item_bytes);
 }
 
 /* --- walking JSON --- */
@@ -283,13 +278,12 @@ static specrt_status take_entries(walker *w, entry_list *list) {
             TRY(status);
             continue;
         }
-        entry *grown = grow(list->items, list->n, sizeof *grown);
-        if (!grown) {
+        entry *e = sl_more(&list->items, (size_t)list->n, sizeof *e);
+        if (!e) {
             free(key);
             return sl_error_no_memory(w->err, w->path);
         }
-        list->items = grown;
-        entry *e = &grown[list->n++];
+        list->n++;
         memset(e, 0, sizeof *e);
         e->tensor.name = key;
         TRY(take_entry(w, e));
@@ -400,10 +394,8 @@ static specrt_status read_shard(shard *s, specrt_error *err) {
 }
 
 static shard *add_shard(st *s, const char *path) {
-    shard *grown = grow(s->shards, s->n_shards, sizeof *grown);
-    if (!grown) return NULL;
-    s->shards = grown;
-    shard *added = &grown[s->n_shards];
+    shard *added = sl_more(&s->shards, (size_t)s->n_shards, sizeof *added);
+    if (!added) return NULL;
     memset(added, 0, sizeof *added);
     added->path = strdup(path);
     if (!added->path) return NULL;
@@ -460,10 +452,10 @@ static specrt_status take_mapping(st *s, walker *w, const char *name) {
         return specrt_error_set(w->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: tensor \"%.100s\": missing; \"%s\" says it is there",
                                 from->path, name, w->path);
-    st_tensor *grown = grow(s->tensors, s->n_tensors, sizeof *grown);
-    if (!grown) return sl_error_no_memory(w->err, w->path);
-    s->tensors = grown;
-    s->tensors[s->n_tensors++] = *found;
+    st_tensor *at = sl_more(&s->tensors, (size_t)s->n_tensors, sizeof *at);
+    if (!at) return sl_error_no_memory(w->err, w->path);
+    *at = *found;
+    s->n_tensors++;
     return SPECRT_STATUS_OK;
 }
 

@@ -5,18 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/utf8.h"
-
-bool sl_tok_grow(void *array, size_t *capacity, size_t need, size_t element) {
-    if (need <= *capacity) return true;
-    size_t wanted = need > 2 * *capacity ? need : 2 * *capacity;
-    void **pointer = array;
-    void *bigger = realloc(*pointer, wanted * element);
-    if (!bigger) return false;
-    *pointer = bigger;
-    *capacity = wanted;
-    return true;
-}
 
 /* ---- filling ---- */
 
@@ -26,7 +16,7 @@ specrt_status sl_tok_reserve_ids(tokenizer *tok, int32_t n, specrt_error *err) {
                                 "%s: token id %d; expected ids below %d", tok->path, n - 1,
                                 TOK_MAX_VOCAB);
     if (n <= tok->n_vocab) return SPECRT_STATUS_OK;
-    if (!sl_tok_grow(&tok->tokens, &tok->tokens_capacity, (size_t)n, sizeof *tok->tokens))
+    if (!sl_reserve(&tok->tokens, &tok->tokens_capacity, (size_t)n, sizeof *tok->tokens))
         return sl_error_no_memory(err, tok->path);
     for (int32_t id = tok->n_vocab; id < n; id++)
         tok->tokens[id] = (tok_token){.type = TOKEN_RESERVED};
@@ -39,7 +29,7 @@ specrt_status sl_tok_pool_append(tokenizer *tok, const void *bytes, size_t n, ui
     if (n > UINT32_MAX - tok->pool_n)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: more than 4 GiB of token text; expected less", tok->path);
-    if (!sl_tok_grow(&tok->pool, &tok->pool_capacity, tok->pool_n + n + 1, 1))
+    if (!sl_reserve(&tok->pool, &tok->pool_capacity, tok->pool_n + n + 1, 1))
         return sl_error_no_memory(err, tok->path);
     if (n) memcpy(tok->pool + tok->pool_n, bytes, n);
     *offset = (uint32_t)tok->pool_n;
@@ -73,7 +63,7 @@ specrt_status sl_tok_set_score(tokenizer *tok, int32_t id, float score, specrt_e
     if (score != score)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: score of token %d is not a number", tok->path, id);
-    if (!sl_tok_grow(&tok->scores, &tok->scores_capacity, need, sizeof *tok->scores))
+    if (!sl_reserve(&tok->scores, &tok->scores_capacity, need, sizeof *tok->scores))
         return sl_error_no_memory(err, tok->path);
     for (; tok->n_scores < need; tok->n_scores++) tok->scores[tok->n_scores] = 0;
     tok->scores[id] = score;
@@ -98,9 +88,10 @@ specrt_status sl_tok_add_merge(tokenizer *tok, int32_t left, int32_t right, int3
     if (tok->n_merges == TOK_MAX_MERGES)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: more than %d merges", tok->path,
                                 TOK_MAX_MERGES);
-    if (!sl_tok_grow(&tok->merges, &tok->merges_capacity, tok->n_merges + 1, sizeof *tok->merges))
-        return sl_error_no_memory(err, tok->path);
-    tok->merges[tok->n_merges++] = (tok_merge){left, right, merged};
+    tok_merge *merge = sl_more(&tok->merges, tok->n_merges, sizeof *merge);
+    if (!merge) return sl_error_no_memory(err, tok->path);
+    *merge = (tok_merge){left, right, merged};
+    tok->n_merges++;
     return SPECRT_STATUS_OK;
 }
 
@@ -108,7 +99,7 @@ specrt_status sl_tok_add_terminator(tokenizer *tok, int32_t id, specrt_error *er
     int32_t i = 0, n = tok->n_terminators;
     while (i < n && tok->terminators[i] < id) i++;
     if (i < n && tok->terminators[i] == id) return SPECRT_STATUS_OK;
-    if (!sl_tok_grow(&tok->terminators, &tok->terminators_capacity, (size_t)n + 1, sizeof(int32_t)))
+    if (!sl_more(&tok->terminators, (size_t)n, sizeof *tok->terminators))
         return sl_error_no_memory(err, tok->path);
     memmove(tok->terminators + i + 1, tok->terminators + i, (size_t)(n - i) * sizeof(int32_t));
     tok->terminators[i] = id;
@@ -175,7 +166,7 @@ specrt_status sl_tok_index(tokenizer *tok, specrt_error *err) {
 static specrt_status add_extra_symbol(tokenizer *tok, uint32_t offset, int n, specrt_error *err) {
     size_t need = (size_t)tok->n_symbols + 1;
     if (tok->n_symbols == TOK_MAX_VOCAB ||
-        !sl_tok_grow(&tok->tokens, &tok->tokens_capacity, need, sizeof *tok->tokens))
+        !sl_reserve(&tok->tokens, &tok->tokens_capacity, need, sizeof *tok->tokens))
         return sl_error_no_memory(err, tok->path);
     tok->tokens[tok->n_symbols++] =
         (tok_token){.offset = offset, .n = (uint32_t)n, .type = TOKEN_RESERVED};
@@ -415,11 +406,11 @@ static specrt_status use_cuts(tokenizer *tok, specrt_error *err) {
 
 typedef struct pair_list {
     uint64_t *pairs; /* tok_pair_make() */
-    size_t n, capacity;
+    size_t n;
 } pair_list;
 
 static bool pair_append(pair_list *list, int32_t left, int32_t right, size_t merge) {
-    if (!sl_tok_grow(&list->pairs, &list->capacity, list->n + 1, sizeof *list->pairs)) return false;
+    if (!sl_more(&list->pairs, list->n, sizeof *list->pairs)) return false;
     list->pairs[list->n++] = tok_pair_make(left, right, (uint32_t)merge);
     return true;
 }

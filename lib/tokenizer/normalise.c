@@ -7,6 +7,7 @@
 #include <string.h>
 #include <utf8proc.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/system.h"
 #include "base/utf8.h"
 
@@ -144,13 +145,7 @@ void sl_tok_unicode_free(tok_unicode *table) {
 #define MAX_PARTS 18
 
 static bool append(tok_text *text, const void *bytes, size_t n) {
-    if (text->n + n > text->capacity) {
-        size_t capacity = text->n + n + text->capacity / 2 + 64;
-        uint8_t *bigger = realloc(text->bytes, capacity);
-        if (!bigger) return false;
-        text->bytes = bigger;
-        text->capacity = capacity;
-    }
+    if (!sl_reserve(&text->bytes, &text->capacity, text->n + n, 1)) return false;
     if (n) memcpy(text->bytes + text->n, bytes, n);
     text->n += n;
     return true;
@@ -399,7 +394,7 @@ specrt_status sl_tok_add_raw(tokenizer *tok, int32_t id, const void *text, size_
                                 n, TOK_MAX_TOKEN_BYTES);
     TRY(sl_tok_pool_append(tok, text, n, &raw.offset, err));
     raw.n = (uint32_t)n;
-    if (!sl_tok_grow(&set->items, &set->capacity, set->n + 1, sizeof *set->items))
+    if (!sl_reserve(&set->items, &set->capacity, set->n + 1, sizeof *set->items))
         return sl_error_no_memory(err, tok->path);
     set->items[set->n++] = raw;
     return SPECRT_STATUS_OK;

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 #include "base/error.h"
+#include "base/memory.h"
 
 #define MAX_PATTERN    65536
 #define MAX_DEPTH      100
@@ -50,15 +51,9 @@ typedef struct strbuf {
 
 static void text_put(strbuf *t, const char *s, size_t n) {
     if (t->failed) return;
-    if (t->n + n + 1 > t->capacity) {
-        size_t capacity = 2 * (t->n + n) + 64;
-        char *bigger = realloc(t->s, capacity);
-        if (!bigger) {
-            t->failed = true;
-            return;
-        }
-        t->s = bigger;
-        t->capacity = capacity;
+    if (!sl_reserve(&t->s, &t->capacity, t->n + n + 1, 1)) {
+        t->failed = true;
+        return;
     }
     memcpy(t->s + t->n, s, n);
     t->n += n;

@@ -274,8 +274,7 @@ struct tokenizer {
     tok_custom_split custom;
 
     /* Compiled by sl_tokenizer_finish(). */
-    size_t pool_n, pool_capacity, tokens_capacity, terminators_capacity;
-    size_t merges_capacity, n_scores, scores_capacity;
+    size_t pool_n, pool_capacity, tokens_capacity, n_scores, scores_capacity;
     int32_t n_normal;
     int32_t n_symbols;     /* n_vocab, then code points that occur in tokens without being one */
     int32_t byte_ids[256]; /* the symbol of a byte (bytes), or its byte token (chars) */
@@ -348,10 +347,6 @@ specrt_status sl_tok_add_terminator(tokenizer *tok, int32_t id, specrt_error *er
 /* sl_tok_pool_append() : keep bytes for the tokenizer's life. */
 specrt_status sl_tok_pool_append(tokenizer *tok, const void *bytes, size_t n, uint32_t *offset,
                                  specrt_error *err);
-
-/* sl_tok_grow() : room for `need` elements of a malloc'ed array, at least doubling; the caller has
- * bounded `need`. */
-bool sl_tok_grow(void *array, size_t *capacity, size_t need, size_t element);
 
 /* sl_tok_reserve_ids() : make [n_vocab, n) holes. */
 specrt_status sl_tok_reserve_ids(tokenizer *tok, int32_t n, specrt_error *err);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/system.h"
 #include "tokenizer/split.h"
 
@@ -227,13 +228,7 @@ static void heap_sink(uint64_t *heap, size_t n, uint64_t item) {
 }
 
 static bool heap_push(tok_bpe_scratch *s, uint64_t item) {
-    if (s->n_heap == s->heap_capacity) {
-        size_t capacity = s->heap_capacity + s->heap_capacity / 2 + 64;
-        uint64_t *heap = realloc(s->heap, capacity * sizeof *heap);
-        if (!heap) return false;
-        s->heap = heap;
-        s->heap_capacity = capacity;
-    }
+    if (!sl_reserve(&s->heap, &s->heap_capacity, s->n_heap + 1, sizeof *s->heap)) return false;
     size_t i = s->n_heap++;
     for (; i > 0 && item < s->heap[(i - 1) / 2]; i = (i - 1) / 2) s->heap[i] = s->heap[(i - 1) / 2];
     s->heap[i] = item;
@@ -374,13 +369,7 @@ void sl_tok_worker_continue(tok_worker *w, bool continues) {
 
 /* Room for `more` ids. */
 static bool reserve_ids(id_list *list, size_t more) {
-    if (list->n + more <= list->capacity) return true;
-    size_t capacity = list->n + more + list->capacity / 2;
-    int32_t *bigger = realloc(list->ids, capacity * sizeof *bigger);
-    if (!bigger) return false;
-    list->ids = bigger;
-    list->capacity = capacity;
-    return true;
+    return sl_reserve(&list->ids, &list->capacity, list->n + more, sizeof *list->ids);
 }
 
 /* ---- one piece ---- */

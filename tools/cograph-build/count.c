@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "counts/input.h"
@@ -38,13 +39,7 @@ static bool has_failed(job *j) {
 }
 
 static bool reserve(id_list *list, size_t more) {
-    if (list->capacity - list->n >= more) return true;
-    size_t capacity = list->n + more + list->capacity / 4;
-    int32_t *grown = (int32_t *)realloc(list->ids, capacity * sizeof *grown);
-    if (!grown) return false;
-    list->ids = grown;
-    list->capacity = capacity;
-    return true;
+    return sl_reserve(&list->ids, &list->capacity, list->n + more, sizeof *list->ids);
 }
 
 /* Ids as they are, but for those that no pair spans. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/order.h"
 #include "base/text.h"
 
@@ -19,10 +20,10 @@ static const char *const LIST =
 static specrt_status add_end(check_target *t, int32_t id, specrt_error *err) {
     for (size_t i = 0; i < t->ends.n; i++)
         if (t->ends.ids[i] == id) return SPECRT_STATUS_OK;
-    int32_t *grown = (int32_t *)realloc(t->ends.ids, (t->ends.n + 1) * sizeof *grown);
-    if (!grown) return sl_error_no_memory(err, "terminators");
-    t->ends.ids = grown;
-    t->ends.ids[t->ends.n++] = id;
+    int32_t *end = (int32_t *)sl_more(&t->ends.ids, t->ends.n, sizeof *end);
+    if (!end) return sl_error_no_memory(err, "terminators");
+    *end = id;
+    t->ends.n++;
     return SPECRT_STATUS_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/measure.h"
+#include "base/memory.h"
 #include "base/progress.h"
 
 /* ---- ways ---- */
@@ -31,12 +32,11 @@ static bool drafts_alike(const comparison *c, int i) {
 
 /* @return NULL: there is no memory */
 static compare_way *add_row(comparison *c) {
-    size_t n = (size_t)c->n_ways + 1;
-    compare_way *grown = (compare_way *)realloc(c->ways, n * sizeof *grown);
-    if (!grown) return NULL;
-    c->ways = grown;
-    grown[n - 1] = (compare_way){.name = "plain"};
-    return &grown[c->n_ways++];
+    compare_way *k = (compare_way *)sl_more(&c->ways, (size_t)c->n_ways, sizeof *k);
+    if (!k) return NULL;
+    *k = (compare_way){.name = "plain"};
+    c->n_ways++;
+    return k;
 }
 
 static specrt_status add_one(comparison *c, const char *text, const alignment *a,
@@ -108,11 +108,8 @@ static specrt_status add_ways(comparison *c, specrt_error *err) {
 static int domain_of(comparison *c, const char *name) {
     for (int i = 0; i < c->n_domains; i++)
         if (strcmp(c->domains[i], name) == 0) return i;
-    char **grown = (char **)realloc((void *)c->domains, (size_t)(c->n_domains + 1) * sizeof *grown);
-    if (!grown) return -1;
-    c->domains = grown;
-    grown[c->n_domains] = strdup(name);
-    return grown[c->n_domains] ? c->n_domains++ : -1;
+    char **domain = (char **)sl_more(&c->domains, (size_t)c->n_domains, sizeof *domain);
+    return domain && (*domain = strdup(name)) ? c->n_domains++ : -1;
 }
 
 static specrt_status reserve_turn(comparison *c, specrt_error *err) {

@@ -8,6 +8,7 @@
 #include "compare.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 
 /* The target alone, over the text of a turn. */
@@ -121,10 +122,9 @@ static specrt_status look_into(comparison *c, const compare_way *k, const id_lis
 
 static specrt_status add_split(comparison *c, compare_way *k, const id_list *ids, size_t place,
                                bool *explained, specrt_error *err) {
-    split *grown = (split *)realloc(c->splits, (size_t)(c->n_splits + 1) * sizeof *grown);
-    if (!grown) return sl_error_no_memory_for(err, "the comparison");
-    c->splits = grown;
-    split *s = &grown[c->n_splits++];
+    split *s = (split *)sl_more(&c->splits, (size_t)c->n_splits, sizeof *s);
+    if (!s) return sl_error_no_memory_for(err, "the comparison");
+    c->n_splits++;
     *s = (split){
         .way = (int)(k - c->ways), .prompt = c->prompt, .turn = c->turn, .token = (int)place};
     TRY(look_into(c, k, ids, s, err));

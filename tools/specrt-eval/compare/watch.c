@@ -2,6 +2,7 @@
  * wanted, what events cost, how accept length goes on after a change of domain. */
 #include <math.h>
 #include <stdlib.h>
+#include "base/memory.h"
 #include "compare.h"
 
 static const int tops[WATCH_TOPS] = {10, 50, 100};
@@ -77,13 +78,7 @@ static int span_of(int64_t since) {
 
 void watch_add_cycle(cycle_watch *w, int32_t n_emitted) {
     const comparison *c = w->c;
-    if (w->n_lengths == w->capacity) {
-        size_t capacity = 2 * w->capacity + 256;
-        uint8_t *grown = (uint8_t *)realloc(w->lengths, capacity);
-        if (!grown) return;
-        w->lengths = grown;
-        w->capacity = capacity;
-    }
+    if (!sl_reserve(&w->lengths, &w->capacity, w->n_lengths + 1, 1)) return;
     w->lengths[w->n_lengths++] = (uint8_t)n_emitted;
     if (c->n_changes == 0) return;
     int span = span_of(c->since + w->n_since);

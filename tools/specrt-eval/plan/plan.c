@@ -26,11 +26,8 @@ static specrt_status check_head(const plan *p, const char *text, specrt_error *e
 static specrt_status add_policy(void *user, const char *text, specrt_error *err) {
     plan *p = (plan *)user;
     TRY(check_head(p, text, err));
-    plan_policy *grown =
-        (plan_policy *)realloc(p->policies, (size_t)(p->n_policies + 1) * sizeof *p->policies);
-    if (!grown) return sl_error_no_memory_for(err, "a plan");
-    p->policies = grown;
-    plan_policy *k = &grown[p->n_policies];
+    plan_policy *k = (plan_policy *)sl_more(&p->policies, (size_t)p->n_policies, sizeof *k);
+    if (!k) return sl_error_no_memory_for(err, "a plan");
     *k = (plan_policy){0};
     snprintf(k->name, sizeof k->name, "%s", text);
     TRY(models_policy(&p->models, text, &k->policy, err));
@@ -38,7 +35,7 @@ static specrt_status add_policy(void *user, const char *text, specrt_error *err)
     k->row_saved = 1 - (double)models_row_bytes(&p->models, text) /
                            (double)models_row_bytes(&p->models, "full");
     for (int i = 0; i < p->n_policies; i++)
-        if (eval_same_policy(grown[i].policy, grown[i].name, k->policy, k->name)) {
+        if (eval_same_policy(p->policies[i].policy, p->policies[i].name, k->policy, k->name)) {
             specrt_policy_close(k->policy);
             return SPECRT_STATUS_OK;
         }

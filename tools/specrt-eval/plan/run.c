@@ -5,6 +5,7 @@
 #include <string.h>
 #include "run.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/progress.h"
 
 /* Accepted tokens of a chain. Where the answer's end cut it, its last token may be a drafted one. */
@@ -64,10 +65,8 @@ specrt_status plan_check_shapes(plan *p, specrt_error *err) {
 
 plan_run *plan_add_run(plan *p, int policy, int width, specrt_error *err) {
     const specrt_tree_params most = asked(p);
-    plan_run *grown = (plan_run *)realloc(p->runs, (size_t)(p->n_runs + 1) * sizeof *grown);
-    if (!grown) return sl_error_no_memory_for(err, "a plan"), NULL;
-    p->runs = grown;
-    plan_run *run = &grown[p->n_runs];
+    plan_run *run = (plan_run *)sl_more(&p->runs, (size_t)p->n_runs, sizeof *run);
+    if (!run) return sl_error_no_memory_for(err, "a plan"), NULL;
     *run = (plan_run){.policy = policy, .width = width};
     run->n_shapes = plan_shapes(width, &most, run->shapes);
     p->n_runs++;
@@ -159,10 +158,9 @@ static void take_found(const plan *p, plan_way *c, const plan_turn *turns, int s
 }
 
 static specrt_status add_exact_run(plan *p, const plan_way *c, specrt_error *err) {
-    plan_run *grown = (plan_run *)realloc(p->runs, (size_t)(p->n_runs + 1) * sizeof *grown);
-    if (!grown) return sl_error_no_memory_for(err, "a plan");
-    p->runs = grown;
-    plan_run *run = &grown[p->n_runs++];
+    plan_run *run = (plan_run *)sl_more(&p->runs, (size_t)p->n_runs, sizeof *run);
+    if (!run) return sl_error_no_memory_for(err, "a plan");
+    p->n_runs++;
     *run = (plan_run){.policy = c->policy, .n_shapes = 1, .shapes = {c->shape}};
     return open_run(p, run, err);
 }

@@ -37,7 +37,7 @@ typedef struct replay_sequence {
     specrt_trace_record prompt;
     replay_cycle *cycles;
     replay_cycle *rescored[EVAL_HEADS]; /* [n_cycles] by replay.heads, in the batch's memory */
-    int32_t n_cycles, capacity;
+    int32_t n_cycles;
     int32_t number, domain;
     int64_t topic; /* tokens of its topic before it: of earlier sequences, in a stream */
 } replay_sequence;
@@ -113,7 +113,7 @@ struct replay {
     char (*domains)[32];
     int n_domains;
     replay_shared *shared; /* [n_sequences] */
-    int64_t n_sequences, capacity;
+    int64_t n_sequences;
     replay_levels
         levels[REPLAY_TREES];     /* the oracle's along recorded paths, of all that was read */
     bool cut, open, keeps_hidden; /* open: a sequence is being read */
@@ -132,7 +132,8 @@ typedef struct replay_batch {
     block *blocks, *spare; /* spare: of the batch before */
     size_t n_bytes;
     replay_sequence *sequences;
-    int64_t n, capacity;
+    int64_t n;
+    size_t capacity;
     bool failed; /* out of memory */
 } replay_batch;
 

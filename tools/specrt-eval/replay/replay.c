@@ -7,20 +7,11 @@
 #include <string.h>
 #include "base/cli.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/progress.h"
 
 enum { BATCH_BYTES = 8 << 20, BLOCK_BYTES = 1 << 20 };
-
-static bool grow(void **array, int64_t n, int64_t *capacity, size_t bytes) {
-    if (n < *capacity) return true;
-    int64_t wanted = 2 * n + 64;
-    void *grown = realloc(*array, (size_t)wanted * bytes);
-    if (!grown) return false;
-    *array = grown;
-    *capacity = wanted;
-    return true;
-}
 
 /* ---- a batch of sequences in memory ---- */
 
@@ -136,11 +127,10 @@ static void add_probs(const specrt_trace_info *info, replay_cycle *c) {
 static void add_cycle(replay *r, replay_batch *b, replay_sequence *s,
                       const specrt_trace_record *record, bool hidden) {
     const specrt_trace_info *info = s->info;
-    int64_t capacity = s->capacity, nodes = record->n_nodes;
-    b->failed |= !grow((void **)&s->cycles, s->n_cycles, &capacity, sizeof *s->cycles);
-    s->capacity = (int32_t)capacity;
+    int64_t nodes = record->n_nodes;
+    replay_cycle *c = (replay_cycle *)sl_more(&s->cycles, (size_t)s->n_cycles, sizeof *c);
+    b->failed |= !c;
     if (b->failed) return;
-    replay_cycle *c = &s->cycles[s->n_cycles];
     *c = (replay_cycle){.r = copy_record(b, info, record, hidden)};
     c->depths = replay_take(b, (size_t)nodes * sizeof *c->depths);
     c->masks = replay_take(b, (size_t)nodes * sizeof *c->masks);
@@ -161,10 +151,9 @@ static void add_cycle(replay *r, replay_batch *b, replay_sequence *s,
 static int domain_of(replay *r, const char *name) {
     for (int i = 0; i < r->n_domains; i++)
         if (strcmp(r->domains[i], name) == 0) return i;
-    char(*grown)[32] = realloc(r->domains, (size_t)(r->n_domains + 1) * sizeof *r->domains);
-    if (!grown) return -1;
-    r->domains = grown;
-    snprintf(grown[r->n_domains], sizeof *grown, "%s", name);
+    char(*domain)[32] = sl_more(&r->domains, (size_t)r->n_domains, sizeof *domain);
+    if (!domain) return -1;
+    snprintf(*domain, sizeof *domain, "%s", name);
     return r->n_domains++;
 }
 
@@ -185,8 +174,8 @@ static void count_wanted(replay_shared *sum, const specrt_trace_info *info, cons
 /* The shared sums of a sequence that is whole; in a stream its topic may go on. */
 static bool finish_sequence(replay *r, replay_batch *b, replay_sequence *s) {
     if (!replay_rescore(r, b, s)) return false;
-    if (!grow((void **)&r->shared, r->n_sequences, &r->capacity, sizeof *r->shared)) return false;
-    replay_shared *sum = &r->shared[r->n_sequences];
+    replay_shared *sum = (replay_shared *)sl_more(&r->shared, (size_t)r->n_sequences, sizeof *sum);
+    if (!sum) return false;
     *sum = (replay_shared){
         .info = s->info, .domain = s->domain, .n_cycles = s->n_cycles, .n_prompt = s->prompt.n};
     for (int32_t k = 0; k < s->n_cycles; k++) {
@@ -206,7 +195,7 @@ static bool finish_sequence(replay *r, replay_batch *b, replay_sequence *s) {
 
 static replay_sequence *begin_sequence(replay *r, replay_batch *b, const specrt_trace_info *info,
                                        const specrt_trace_record *record) {
-    b->failed |= !grow((void **)&b->sequences, b->n, &b->capacity, sizeof *b->sequences);
+    b->failed |= !sl_reserve(&b->sequences, &b->capacity, (size_t)b->n + 1, sizeof *b->sequences);
     if (b->failed) return NULL;
     replay_sequence *s = &b->sequences[b->n++];
     *s = (replay_sequence){.info = info, .prompt = copy_record(b, info, record, false)};

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/measure.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "replay.h"
 
@@ -22,13 +23,12 @@ typedef struct replaying {
 
 static specrt_status add_policy(void *user, const char *text, specrt_error *err) {
     replaying *a = (replaying *)user;
-    size_t n = (size_t)a->params.n_policies + 1;
-    for (size_t i = 0; i + 1 < n; i++)
+    size_t n = (size_t)a->params.n_policies;
+    for (size_t i = 0; i < n; i++)
         if (strcmp(a->texts[i], text) == 0) return SPECRT_STATUS_OK;
     TRY(eval_fixed_policy(text, err));
-    char **grown = (char **)realloc((void *)a->texts, n * sizeof *grown);
-    if (grown) a->texts = grown;
-    if (!grown || !(grown[n - 1] = strdup(text))) return sl_error_no_memory_for(err, "a replay");
+    char **copy = (char **)sl_more(&a->texts, n, sizeof *copy);
+    if (!copy || !(*copy = strdup(text))) return sl_error_no_memory_for(err, "a replay");
     a->params.n_policies++;
     return SPECRT_STATUS_OK;
 }

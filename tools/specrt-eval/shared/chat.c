@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "chat_template.h"
 #include "formats/gguf.h"
 
@@ -203,13 +204,7 @@ void chat_put_json(const chat *c, json_object *to) {
 
 static specrt_status add_text(chat *c, const char *text, size_t n) {
     if (n == 0) return SPECRT_STATUS_OK; /* there may be no buffer yet */
-    if (c->n_text + n > c->capacity) {
-        size_t capacity = 2 * (c->n_text + n);
-        char *grown = (char *)realloc(c->text, capacity);
-        if (!grown) return SPECRT_STATUS_NO_MEMORY;
-        c->text = grown;
-        c->capacity = capacity;
-    }
+    if (!sl_reserve(&c->text, &c->capacity, c->n_text + n, 1)) return SPECRT_STATUS_NO_MEMORY;
     memcpy(c->text + c->n_text, text, n);
     c->n_text += n;
     return SPECRT_STATUS_OK;

@@ -4,16 +4,12 @@
 #include "eval.h"
 #include "base/error.h"
 #include "base/measure.h"
+#include "base/memory.h"
 #include "base/utf8.h"
 
 specrt_status ids_append(id_list *ids, const int32_t *tokens, int32_t n) {
-    if (ids->n + (size_t)n > ids->capacity) {
-        size_t capacity = 2 * (ids->n + (size_t)n) + 64;
-        int32_t *grown = (int32_t *)realloc(ids->ids, capacity * sizeof *grown);
-        if (!grown) return SPECRT_STATUS_NO_MEMORY;
-        ids->ids = grown;
-        ids->capacity = capacity;
-    }
+    if (!sl_reserve(&ids->ids, &ids->capacity, ids->n + (size_t)n, sizeof *ids->ids))
+        return SPECRT_STATUS_NO_MEMORY;
     memcpy(ids->ids + ids->n, tokens, (size_t)n * sizeof *tokens);
     ids->n += (size_t)n;
     return SPECRT_STATUS_OK;
