@@ -173,13 +173,10 @@ static json_object *read_metadata(const char *path) {
         return NULL;
     }
     memcpy(&n, file.bytes, 8);
-    struct json_tokener *parser = json_tokener_new();
-    if (parser && n <= file.n - 8 && n < INT32_MAX)
-        header = json_tokener_parse_ex(parser, (const char *)file.bytes + 8, (int)n);
+    if (n <= file.n - 8) header = sl_json_parse((const char *)file.bytes + 8, (size_t)n, NULL);
     if (header && json_object_object_get_ex(header, "__metadata__", &metadata))
         json_object_get(metadata);
     json_object_put(header);
-    if (parser) json_tokener_free(parser);
     sl_file_unmap(&file);
     return metadata;
 }

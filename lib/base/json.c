@@ -57,6 +57,12 @@ json_object *sl_json_reals(const double *x, int n) {
     return array;
 }
 
+json_object *sl_json_ids(const int32_t *ids, size_t n) {
+    json_object *list = json_object_new_array();
+    for (size_t i = 0; i < n; i++) json_object_array_add(list, json_object_new_int(ids[i]));
+    return list;
+}
+
 json_object *sl_json_range(double low, double high) {
     return sl_json_reals((const double[2]){low, high}, 2);
 }
@@ -82,6 +88,18 @@ json_object *sl_json_get(json_object *o, const char *key) {
 const char *sl_json_get_text(json_object *o, const char *key) {
     json_object *value = sl_json_get(o, key);
     return json_object_is_type(value, json_type_string) ? json_object_get_string(value) : NULL;
+}
+
+size_t sl_json_length(json_object *o) {
+    return json_object_is_type(o, json_type_array) ? json_object_array_length(o) : 0;
+}
+
+json_object *sl_json_parse(const void *text, size_t n, size_t *end) {
+    json_tokener *tokener = n > 0 && n < INT32_MAX ? json_tokener_new() : NULL;
+    json_object *o = tokener ? json_tokener_parse_ex(tokener, (const char *)text, (int)n) : NULL;
+    if (end) *end = tokener ? json_tokener_get_parse_end(tokener) : 0;
+    if (tokener) json_tokener_free(tokener);
+    return o;
 }
 
 json_object *sl_json_base_name(const char *path) {

@@ -11,15 +11,22 @@ json_object *sl_json_text(const char *text); /* NULL is null; what is no UTF-8 b
 json_object *sl_json_lines(char *text); /* an array; the text is cut into its lines; NULL: none */
 json_object *sl_json_whole(uint64_t n);
 json_object *sl_json_real(double x); /* NaN is null; nine digits read better than seventeen */
-json_object *sl_json_reals(const double *x, int n);    /* an array */
-json_object *sl_json_range(double low, double high);   /* [low, high] */
-json_object *sl_json_hex(const uint8_t *bytes, int n); /* at most 32 */
-json_object *sl_json_hex64(uint64_t x);                /* 16 digits, the highest first */
+json_object *sl_json_reals(const double *x, int n);     /* an array */
+json_object *sl_json_ids(const int32_t *ids, size_t n); /* an array */
+json_object *sl_json_range(double low, double high);    /* [low, high] */
+json_object *sl_json_hex(const uint8_t *bytes, int n);  /* at most 32 */
+json_object *sl_json_hex64(uint64_t x);                 /* 16 digits, the highest first */
 
 /* sl_json_get(), sl_json_get_text() : what an object has under a key, borrowed; NULL where `o` is no object
  * (null, say), or has no such key, or null, or for the second call no text there. */
 json_object *sl_json_get(json_object *o, const char *key);
 const char *sl_json_get_text(json_object *o, const char *key);
+
+size_t sl_json_length(json_object *o); /* items of an array; 0: it is none */
+
+/* sl_json_parse() : the first value of a text of n bytes, owned; NULL: there is none, or null.
+ *   end : bytes up to its end, written; may be NULL */
+json_object *sl_json_parse(const void *text, size_t n, size_t *end);
 
 /* sl_json_base_name() : the last component of a path; where the rest of it lies concerns nobody else. */
 json_object *sl_json_base_name(const char *path);

@@ -108,8 +108,7 @@ static specrt_status add_arguments(record_sink *sink, struct json_object *call, 
 static specrt_status add_calls(record_sink *sink, struct json_object *message, speaker who) {
     specrt_status status = add_arguments(sink, get(message, "function_call"), who);
     struct json_object *calls = get(message, "tool_calls");
-    size_t n = json_object_is_type(calls, json_type_array) ? json_object_array_length(calls) : 0;
-    for (size_t i = 0; status == SPECRT_STATUS_OK && i < n; i++)
+    for (size_t i = 0; status == SPECRT_STATUS_OK && i < sl_json_length(calls); i++)
         status = add_arguments(sink, json_object_array_get_idx(calls, i), who);
     return status;
 }

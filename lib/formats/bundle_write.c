@@ -14,6 +14,7 @@
 #include <zstd.h>
 #include "base/error.h"
 #include "base/io.h"
+#include "base/json.h"
 
 enum { ZSTD_LEVEL = 15 };
 
@@ -170,13 +171,9 @@ static json_object *sorted(json_object *value) {
 
 /* NULL unless the text is exactly one JSON object. */
 static json_object *parse_object(const char *text, size_t n) {
-    json_tokener *tokener = n < INT32_MAX ? json_tokener_new() : NULL;
-    if (!tokener) return NULL;
-    json_object *value = json_tokener_parse_ex(tokener, text, (int)n);
-    bool whole = json_tokener_get_error(tokener) == json_tokener_success &&
-                 json_tokener_get_parse_end(tokener) == n;
-    json_tokener_free(tokener);
-    if (whole && json_object_is_type(value, json_type_object)) return value;
+    size_t end;
+    json_object *value = sl_json_parse(text, n, &end);
+    if (end == n && json_object_is_type(value, json_type_object)) return value;
     json_object_put(value);
     return NULL;
 }

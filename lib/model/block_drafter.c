@@ -65,8 +65,7 @@ static void read_taps(json_object *config, block_drafter *b) {
     json_object *ids = sl_json_get(config, "aux_hidden_state_layer_ids");
     int first = ids ? 1 : 0;
     if (!ids) ids = find_own(config, "target_layer_ids");
-    size_t n = json_object_is_type(ids, json_type_array) ? json_object_array_length(ids) : 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < sl_json_length(ids); i++) {
         json_object *id = json_object_array_get_idx(ids, i);
         bool whole = json_object_is_type(id, json_type_int);
         add_tap(b, whole ? (int64_t)json_object_get_int(id) - first : -1); /* -1: no layer */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/json.h"
 
 enum { MAX_CONFIG = 16 << 20 };
 
@@ -13,12 +14,7 @@ enum { MAX_CONFIG = 16 << 20 };
 
 static specrt_status parse_object(const char *path, const file_view *text, json_object **out,
                                   specrt_error *err) {
-    json_tokener *tokener = json_tokener_new();
-    *out = NULL;
-    if (!tokener) return sl_error_no_memory(err, path);
-    if (text->n > 0 && text->n <= MAX_CONFIG)
-        *out = json_tokener_parse_ex(tokener, (const char *)text->bytes, (int)text->n);
-    json_tokener_free(tokener);
+    *out = text->n <= MAX_CONFIG ? sl_json_parse(text->bytes, text->n, NULL) : NULL;
     if (json_object_is_type(*out, json_type_object)) return SPECRT_STATUS_OK;
     json_object_put(*out);
     *out = NULL;

@@ -116,10 +116,8 @@ static json_object *examples_json(const cluster_build *b) {
 static json_object *common_json(const cluster_build *b) {
     const kmeans *k = &b->k;
     int32_t least, most;
-    json_object *o = json_object_new_object(), *levels = json_object_new_array();
+    json_object *o = json_object_new_object();
     kmeans_size_range(k, &least, &most);
-    for (int32_t t = 0; t < b->schedule.n; t++)
-        json_object_array_add(levels, json_object_new_int(b->schedule.clusters[t]));
     sl_json_put(o, "tool", json_object_new_string("cluster-build " SPECRT_VERSION_STRING));
     sl_json_put(o, "model", sl_json_base_name(b->options->model));
     sl_json_put(o, "tensor", sl_json_text(b->head_name));
@@ -142,7 +140,7 @@ static json_object *common_json(const cluster_build *b) {
     sl_json_put(o, "objective", sl_json_reals(k->objectives, k->n_iterations));
     sl_json_put(o, "objective_final", sl_json_real(k->objective));
     sl_json_put(o, "objective_before_balancing", sl_json_real(k->objective_free));
-    sl_json_put(o, "schedule", levels);
+    sl_json_put(o, "schedule", sl_json_ids(b->schedule.clusters, (size_t)b->schedule.n));
     return o;
 }
 

@@ -64,8 +64,7 @@ static double plain_coverage(json_object *provenance, bool held_out) {
     json_object *ranks = json_object_object_get(provenance, "ranks");
     json_object *domains = json_object_object_get(ranks, "domains");
     double n = 0, covered = 0;
-    if (!json_object_is_type(domains, json_type_array)) return NAN;
-    for (size_t i = 0; i < json_object_array_length(domains); i++) {
+    for (size_t i = 0; i < sl_json_length(domains); i++) {
         json_object *o = json_object_array_get_idx(domains, i);
         json_object *share =
             json_object_object_get(o, held_out ? "coverage_holdout" : "coverage_calibration");

@@ -161,9 +161,7 @@ static void print_ident(const specrt_ident *d) {
 static json_object *tokens_unweighted(json_object *provenance) {
     json_object *ranks = json_object_object_get(provenance, "ranks");
     json_object *domains = json_object_object_get(ranks, "domains");
-    size_t n =
-        json_object_is_type(domains, json_type_array) ? json_object_array_length(domains) : 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < sl_json_length(domains); i++) {
         json_object *domain = json_object_array_get_idx(domains, i);
         if (json_object_get_double(json_object_object_get(domain, "weight")) != 1)
             return verb_coverage(provenance, "n_tokens");
@@ -214,17 +212,13 @@ static void print_clusters(const char *tag, const specrt_clusters *c, json_objec
     printf("\n%-8s  clusters by level", tag);
     for (int32_t i = 0; i < c->header->n_schedule; i++) printf(" %" PRId32, c->schedule[i]);
     printf("\n");
-    size_t n =
-        json_object_is_type(examples, json_type_array) ? json_object_array_length(examples) : 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < sl_json_length(examples); i++) {
         json_object *o = json_object_array_get_idx(examples, i);
         json_object *tokens = json_object_object_get(o, "tokens");
-        size_t n_tokens =
-            json_object_is_type(tokens, json_type_array) ? json_object_array_length(tokens) : 0;
         printf("  %5" PRId32 " %6" PRId32 " rows ",
                json_object_get_int(json_object_object_get(o, "cluster")),
                json_object_get_int(json_object_object_get(o, "size")));
-        for (size_t k = 0; k < n_tokens; k++)
+        for (size_t k = 0; k < sl_json_length(tokens); k++)
             printf(" %s", sl_text_name(string_of(json_object_array_get_idx(tokens, k))));
         printf("\n");
     }
@@ -324,12 +318,6 @@ static json_object *head_json(const specrt_ident *d) {
     return o;
 }
 
-static json_object *ids_json(const int32_t *ids, int32_t n) {
-    json_object *list = json_object_new_array();
-    for (int32_t i = 0; i < n; i++) json_object_array_add(list, json_object_new_int(ids[i]));
-    return list;
-}
-
 static json_object *ranks_json(const specrt_ranks *r, json_object *provenance) {
     const specrt_ranks_header *h = r->header;
     int32_t n_top = h->n_valid - h->n_forced < N_TOP ? h->n_valid - h->n_forced : N_TOP;
@@ -341,8 +329,8 @@ static json_object *ranks_json(const specrt_ranks *r, json_object *provenance) {
     sl_json_put(o, "n_ranked", json_object_new_int(h->n_ranked));
     sl_json_put(o, "n_vocab", json_object_new_int(h->n_vocab));
     sl_json_put(o, "n_tokens", sl_json_whole(h->n_tokens));
-    sl_json_put(o, "forced", ids_json(r->ids, h->n_forced));
-    sl_json_put(o, "top", ids_json(r->ids + h->n_forced, n_top));
+    sl_json_put(o, "forced", sl_json_ids(r->ids, (size_t)h->n_forced));
+    sl_json_put(o, "top", sl_json_ids(r->ids + h->n_forced, (size_t)n_top));
     static const char *const figures[] = {"coverage_calibration", "coverage_holdout",
                                           "coverage_holdout_low", "coverage_holdout_high"};
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
@@ -351,17 +339,15 @@ static json_object *ranks_json(const specrt_ranks *r, json_object *provenance) {
 }
 
 static json_object *clusters_json(const specrt_clusters *c) {
-    json_object *o = json_object_new_object(), *levels = json_object_new_array();
+    json_object *o = json_object_new_object();
     uint32_t least, most;
     cluster_range(c, &least, &most);
-    for (int32_t i = 0; i < c->header->n_schedule; i++)
-        json_object_array_add(levels, json_object_new_int(c->schedule[i]));
     sl_json_put(o, "n_clusters", json_object_new_int(c->header->n_clusters));
     sl_json_put(o, "n_members", json_object_new_int(c->header->n_members));
     sl_json_put(o, "size_least", sl_json_whole(least));
     sl_json_put(o, "size_most", sl_json_whole(most));
     sl_json_put(o, "router", sl_json_text(router_name(c)));
-    sl_json_put(o, "schedule", levels);
+    sl_json_put(o, "schedule", sl_json_ids(c->schedule, (size_t)c->header->n_schedule));
     return o;
 }
 

@@ -1,8 +1,8 @@
 /* verbs.c : what the verbs of specrt-bundle share. */
 #include "verbs.h"
 
-#include <limits.h>
 #include <string.h>
+#include "base/json.h"
 
 int verb_start(const cli_tool *tool, int argc, char **argv, cli_common *common, cli_list *rest,
                int least, int most, const char *what) {
@@ -18,10 +18,7 @@ int verb_start(const cli_tool *tool, int argc, char **argv, cli_common *common, 
 json_object *verb_provenance(const specrt_bundle *bundle) {
     size_t n;
     const char *text = (const char *)specrt_bundle_data(bundle, "prov", &n);
-    json_tokener *tokener = text && n < INT_MAX ? json_tokener_new() : NULL;
-    if (!tokener) return NULL;
-    json_object *value = json_tokener_parse_ex(tokener, text, (int)n);
-    json_tokener_free(tokener);
+    json_object *value = text ? sl_json_parse(text, n, NULL) : NULL;
     if (json_object_is_type(value, json_type_object)) return value;
     json_object_put(value);
     return NULL;

@@ -36,10 +36,7 @@ static char *line_of(const generation *g, const prompt *p, const id_list *tokens
     sl_json_put(o, "output", sl_json_text(text));
     sl_json_put(o, "domain", sl_json_text(p->domain));
     if (g->with_ids) {
-        json_object *ids = json_object_new_array();
-        for (size_t i = 0; i < tokens->n; i++)
-            json_object_array_add(ids, json_object_new_int(tokens->ids[i]));
-        sl_json_put(o, "ids", ids);
+        sl_json_put(o, "ids", sl_json_ids(tokens->ids, tokens->n));
         sl_json_put(o, "n_tokens", sl_json_whole(tokens->n));
         sl_json_put(o, "n_loop", sl_json_whole((uint64_t)loop_tokens(tokens->ids, tokens->n)));
     }

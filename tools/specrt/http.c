@@ -209,10 +209,8 @@ static specrt_status judge(const http_request *r, const reply *sent, json_object
 
 /* The only JSON value of a text, owned; NULL: none, or null. */
 static json_object *parse(const char *text, size_t n) {
-    json_tokener *tokener = json_tokener_new();
-    json_object *o = tokener ? json_tokener_parse_ex(tokener, text, (int)n) : NULL;
-    size_t end = tokener ? json_tokener_get_parse_end(tokener) : 0;
-    if (tokener) json_tokener_free(tokener);
+    size_t end;
+    json_object *o = sl_json_parse(text, n, &end);
     if (o && end + strspn(text + end, " \t\r\n") == n) return o;
     json_object_put(o);
     return NULL;

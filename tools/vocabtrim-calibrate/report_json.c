@@ -52,10 +52,7 @@ static json_object *selection_json(const calibration *run) {
     sl_json_put(o, "rule", json_object_new_string(rules[options->rule]));
     sl_json_put(o, "value",
                 sl_json_real(options->rule == SELECT_SIZE ? run->size : options->rule_value));
-    json_object *keep = json_object_new_array();
-    for (int32_t i = 0; i < run->n_keep; i++)
-        json_object_array_add(keep, json_object_new_int(run->keep[i]));
-    sl_json_put(o, "keep", keep);
+    sl_json_put(o, "keep", sl_json_ids(run->keep, (size_t)run->n_keep));
     return o;
 }
 

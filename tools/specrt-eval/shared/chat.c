@@ -48,10 +48,7 @@ static specrt_status form_from_file(chat *c, const char *path, specrt_error *err
     file_view view;
     json_object *begin, *system;
     TRY(sl_file_map(path, &view, err));
-    json_tokener *tokener = json_tokener_new();
-    if (tokener && view.n && view.n < INT32_MAX)
-        c->file = json_tokener_parse_ex(tokener, (const char *)view.bytes, (int)view.n);
-    if (tokener) json_tokener_free(tokener);
+    c->file = sl_json_parse(view.bytes, view.n, NULL);
     sl_file_unmap(&view);
     c->form = (chat_form){.name = path, .begin = ""};
     if (c->file && json_object_object_get_ex(c->file, "begin", &begin))
