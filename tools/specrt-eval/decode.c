@@ -34,25 +34,12 @@ static void put_text(void *user, const int32_t *tokens, int32_t n) {
     fflush(stdout);
 }
 
-static void add_times(decoder_times *to, const decoder_times *t) {
-    to->prefill += t->prefill;
-    to->draft += t->draft;
-    to->head += t->head;
-    to->target += t->target;
-    to->verify += t->verify;
-    to->update += t->update;
-}
-
 static void add_result(decoding *run) {
     run_result *sum = &run->total;
-    const specrt_session_stats *s = &run->result.stats;
     sum->tokens.n += run->result.tokens.n;
     sum->seconds += run->result.seconds;
-    add_times(&sum->times, &run->result.times);
-    sum->stats.n_cycles += s->n_cycles;
-    sum->stats.n_emitted += s->n_emitted;
-    sum->stats.n_covered += s->n_covered;
-    sum->stats.n_rows += s->n_rows;
+    run_add_times(&sum->times, &run->result.times);
+    run_add_stats(&sum->stats, &run->result.stats, 1);
     run->n_turns++;
     run->n_unanswered += run->result.tokens.n == 1 && run->options.max_tokens > 1;
 }
@@ -60,12 +47,10 @@ static void add_result(decoding *run) {
 /* {"text": ..., "ids": [...]} */
 static void put_answer(decoding *run) {
     const id_list *tokens = &run->result.tokens;
-    json_object *o = json_object_new_object(), *ids = json_object_new_array();
-    for (size_t i = 0; i < tokens->n; i++)
-        json_object_array_add(ids, json_object_new_int(tokens->ids[i]));
+    json_object *o = json_object_new_object();
     char *text = text_of(run->models.tok, tokens);
     sl_json_put(o, "text", sl_json_text(text));
-    sl_json_put(o, "ids", ids);
+    sl_json_put(o, "ids", sl_json_ids(tokens->ids, tokens->n));
     json_object_array_add(run->answers, o);
     free(text);
 }

@@ -1,6 +1,7 @@
 /* figures.c : from tokens and samples to figures. Counts are pooled over cycles; speeds are means over
  * turns, as Spec-Bench has it, and speed-ups ratios of such means. */
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +15,17 @@ static double rate(const turn_sample *s) {
     return s->seconds > 0 ? (double)s->n_tokens / s->seconds : 0;
 }
 
-/* The figures that get intervals, over turns [n]. */
+/* The figures that get intervals, and these. */
 enum { HEADLINES = 7 };
-typedef struct headline {
-    double accept_length, accept_full, tokens_per_second, speedup_plain, speedup_full,
-        speedup_request, speedup_short;
-} headline;
+static const struct {
+    size_t value, ends;
+} headlines[HEADLINES] = {
+#define HEADLINE(name)                                                                             \
+    { offsetof(figures, name), offsetof(figures, name##_ci) }
+    HEADLINE(accept_length), HEADLINE(accept_full),  HEADLINE(tokens_per_second),
+    HEADLINE(speedup_plain), HEADLINE(speedup_full), HEADLINE(speedup_request),
+    HEADLINE(speedup_short),
+};
 
 static double accept_length(const turn_sample *samples, const int *turns, int n) {
     int64_t emitted = 0, cycles = 0;
@@ -75,17 +81,19 @@ retained compare_retained(const comparison *c, int way) {
     return r;
 }
 
-static headline headline_of(const comparison *c, int way, const int *turns, int n) {
+/* In their order, over turns [n]. */
+static void headlines_of(const comparison *c, int way, const int *turns, int n,
+                         double out[HEADLINES]) {
     const turn_sample *mine = c->ways[way].samples, *full = c->ways[FULL].samples,
                       *plain = c->ways[PLAIN].samples;
     double length = accept_length(mine, turns, n), mean = speed(mine, turns, n);
-    return (headline){length,
-                      length / accept_length(full, turns, n),
-                      mean,
-                      mean / speed(plain, turns, n),
-                      mean / speed(full, turns, n),
-                      request_seconds(plain, turns, n, 1) / request_seconds(mine, turns, n, 1),
-                      short_seconds(plain, turns, n) / short_seconds(mine, turns, n)};
+    out[0] = length;
+    out[1] = length / accept_length(full, turns, n);
+    out[2] = mean;
+    out[3] = mean / speed(plain, turns, n);
+    out[4] = mean / speed(full, turns, n);
+    out[5] = request_seconds(plain, turns, n, 1) / request_seconds(mine, turns, n, 1);
+    out[6] = short_seconds(plain, turns, n) / short_seconds(mine, turns, n);
 }
 
 static interval interval_of(double *values) {
@@ -126,26 +134,17 @@ static int *room_for_draws(const int *starts, int n_prompts) {
 
 static void resample(const comparison *c, int way, const int *turns, const int *starts,
                      figures *out) {
-    interval *const to[HEADLINES] = {&out->accept_length_ci,     &out->accept_full_ci,
-                                     &out->tokens_per_second_ci, &out->speedup_plain_ci,
-                                     &out->speedup_full_ci,      &out->speedup_request_ci,
-                                     &out->speedup_short_ci};
-    double values[HEADLINES][RESAMPLES];
+    double values[HEADLINES][RESAMPLES], one[HEADLINES];
     int n_prompts = (int)out->n_prompts, *drawn = room_for_draws(starts, n_prompts);
-    for (int i = 0; i < HEADLINES; i++) *to[i] = (interval){NAN, NAN};
-    if (!drawn) return;
-    for (int r = 0; r < RESAMPLES; r++) {
+    for (int r = 0; drawn && r < RESAMPLES; r++) {
         int n = draw_prompts(turns, starts, n_prompts, (uint64_t)c->options.common.seed, r, drawn);
-        headline h = headline_of(c, way, drawn, n);
-        values[0][r] = h.accept_length;
-        values[1][r] = h.accept_full;
-        values[2][r] = h.tokens_per_second;
-        values[3][r] = h.speedup_plain;
-        values[4][r] = h.speedup_full;
-        values[5][r] = h.speedup_request;
-        values[6][r] = h.speedup_short;
+        headlines_of(c, way, drawn, n, one);
+        for (int i = 0; i < HEADLINES; i++) values[i][r] = one[i];
     }
-    for (int i = 0; i < HEADLINES; i++) *to[i] = interval_of(values[i]);
+    for (int i = 0; i < HEADLINES; i++) {
+        const interval ends = drawn ? interval_of(values[i]) : (interval){NAN, NAN};
+        memcpy((char *)out + headlines[i].ends, &ends, sizeof ends);
+    }
     free(drawn);
 }
 
@@ -188,31 +187,13 @@ static void add_lists(list_sums *to, const list_sums *s) {
     }
 }
 
-static void add_stats(specrt_session_stats *to, const specrt_session_stats *s) {
-    to->n_cycles += s->n_cycles;
-    to->n_emitted += s->n_emitted;
-    to->n_covered += s->n_covered;
-    to->n_rows += s->n_rows;
-    to->n_passes += s->n_passes;
-    to->n_bytes += s->n_bytes;
-    to->n_copied += s->n_copied;
-    to->n_events += s->n_events;
-    for (int i = 0; i <= SPECRT_TREE_MAX_NODES; i++) to->n_by_length[i] += s->n_by_length[i];
-}
-
 static void add_sample(turn_sample *sum, const turn_sample *s) {
     sum->n_tokens += s->n_tokens;
     sum->n_loop += s->n_loop;
-    sum->times.prefill += s->times.prefill;
-    sum->times.draft += s->times.draft;
-    sum->times.head += s->times.head;
-    sum->times.target += s->times.target;
-    sum->times.verify += s->times.verify;
-    sum->times.update += s->times.update;
-    sum->times.align += s->times.align;
+    run_add_times(&sum->times, &s->times);
     sum->event_update += s->event_update;
     add_lists(&sum->lists, &s->lists);
-    add_stats(&sum->stats, &s->stats);
+    run_add_stats(&sum->stats, &s->stats, 1);
 }
 
 int compare_num_steps(const comparison *c) {
@@ -302,16 +283,12 @@ void figures_of(const comparison *c, int way, int domain, figures *out) {
         add_sample(&sum, &samples[i]);
     }
     if (n) {
-        headline h = headline_of(c, way, turns, n);
+        double values[HEADLINES];
+        headlines_of(c, way, turns, n, values);
         means_of(&sum, n, compare_num_steps(c), out);
-        out->accept_length = h.accept_length;
-        out->accept_full = h.accept_full;
-        out->tokens_per_second = h.tokens_per_second;
+        for (int i = 0; i < HEADLINES; i++)
+            memcpy((char *)out + headlines[i].value, &values[i], sizeof values[i]);
         out->tokens_per_second_prompt = speed_with_prompt(samples, turns, n);
-        out->speedup_plain = h.speedup_plain;
-        out->speedup_full = h.speedup_full;
-        out->speedup_request = h.speedup_request;
-        out->speedup_short = h.speedup_short;
         out->n_prompts = group_turns(samples, turns, n, starts);
         if (domain < 0) out->kept = compare_retained(c, way);
         out->accept_worst = retained_by_task(&out->kept) ? out->kept.worst : NAN;

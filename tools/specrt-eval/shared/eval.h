@@ -309,6 +309,11 @@ specrt_status run_prompt(const eval_models *m, decoder *d, const specrt_request 
                          void (*each)(void *user, const int32_t *tokens, int32_t n), void *user,
                          run_result *out, specrt_error *err);
 
+/* run_add_stats(), run_add_times() : sums over turns.
+ *   times : 1, or -1 to subtract */
+void run_add_stats(specrt_session_stats *to, const specrt_session_stats *s, int times);
+void run_add_times(decoder_times *to, const decoder_times *t);
+
 enum { LOOP_LONGEST = 64 };
 /* loop_tokens() : how many of the tokens repeat. A token does when, for some period p of 1 to 64, it
  * ends a stretch of at least max(2 p, 8) tokens each equal to the one p before. */

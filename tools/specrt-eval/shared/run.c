@@ -15,19 +15,29 @@ specrt_status ids_append(id_list *ids, const int32_t *tokens, int32_t n) {
     return SPECRT_STATUS_OK;
 }
 
-/* Statistics go on where a session keeps what it learnt. */
-static void subtract_stats(specrt_session_stats *s, const specrt_session_stats *before) {
-    s->n_cycles -= before->n_cycles;
-    s->n_emitted -= before->n_emitted;
-    s->n_covered -= before->n_covered;
-    s->n_drafted -= before->n_drafted;
-    s->n_rows -= before->n_rows;
-    s->n_passes -= before->n_passes;
-    s->n_bytes -= before->n_bytes;
-    s->n_copied -= before->n_copied;
-    s->n_events -= before->n_events;
-    s->n_lost -= before->n_lost;
-    for (int i = 0; i <= SPECRT_TREE_MAX_NODES; i++) s->n_by_length[i] -= before->n_by_length[i];
+void run_add_stats(specrt_session_stats *to, const specrt_session_stats *s, int times) {
+    to->n_cycles += times * s->n_cycles;
+    to->n_emitted += times * s->n_emitted;
+    to->n_covered += times * s->n_covered;
+    to->n_drafted += times * s->n_drafted;
+    to->n_rows += times * s->n_rows;
+    to->n_passes += times * s->n_passes;
+    to->n_bytes += times * s->n_bytes;
+    to->n_copied += times * s->n_copied;
+    to->n_events += times * s->n_events;
+    to->n_lost += times * s->n_lost;
+    for (int i = 0; i <= SPECRT_TREE_MAX_NODES; i++)
+        to->n_by_length[i] += times * s->n_by_length[i];
+}
+
+void run_add_times(decoder_times *to, const decoder_times *t) {
+    to->prefill += t->prefill;
+    to->draft += t->draft;
+    to->head += t->head;
+    to->target += t->target;
+    to->verify += t->verify;
+    to->update += t->update;
+    to->align += t->align;
 }
 
 /* A prompt that cannot be answered is the file's fault, not the command line's. */
@@ -76,7 +86,7 @@ specrt_status run_prompt(const eval_models *m, decoder *d, const specrt_request 
     out->times = *decoder_get_times(d);
     out->seconds = sl_measure_seconds() - began - out->times.watch;
     if (session) specrt_session_get_stats(session, &out->stats);
-    subtract_stats(&out->stats, &before);
+    run_add_stats(&out->stats, &before, -1); /* they go on where a session keeps what it learnt */
     return SPECRT_STATUS_OK;
 }
 
