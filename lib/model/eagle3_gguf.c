@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "model/checkpoint.h"
+#include "model/head_rows.h"
 #include "model/token_pick.h"
 
 enum { MOST_KEYS = 20, MOST_TENSORS = 16, KEY_BYTES = 64 };
@@ -277,13 +278,11 @@ static specrt_status add_turned(eagle3 *e, const char *from, const char *to, int
 
 /* The listed rows of the LM head, and which tokens they are. */
 static specrt_status add_head(eagle3 *e, const int32_t *ids, int32_t n) {
-    const uint8_t *all = (const uint8_t *)e->head.rows;
     size_t row_bytes = specrt_row_bytes(e->head.dtype, e->d);
-    size_t stride = e->head.row_stride ? e->head.row_stride : row_bytes;
     uint8_t *rows = (uint8_t *)malloc((size_t)n * row_bytes);
     int64_t *d2t = (int64_t *)malloc((size_t)n * sizeof *d2t);
     for (int32_t i = 0; rows && d2t && i < n; i++) {
-        memcpy(rows + (size_t)i * row_bytes, all + (size_t)e->rows_of[ids[i]] * stride, row_bytes);
+        memcpy(rows + (size_t)i * row_bytes, sl_head_row(&e->head, e->rows_of[ids[i]]), row_bytes);
         d2t[i] = ids[i];
     }
     add_tensor(e, "output.weight", e->head.dtype, n, e->d, rows, rows);

@@ -9,6 +9,7 @@
 #include "formats/gguf.h"
 #include "model/checkpoint.h"
 #include "model/head_check.h"
+#include "model/head_rows.h"
 #include "model/token_map.h"
 #include "model/token_pick.h"
 
@@ -102,9 +103,8 @@ static specrt_status st_head(const job *j, st_tensor *out) {
     specrt_status status = sl_model_head(&m, NULL, &head, NULL, j->err);
     if (status == SPECRT_STATUS_OK) {
         size_t row_bytes = specrt_row_bytes(head.dtype, head.n_cols);
-        size_t stride = head.row_stride ? head.row_stride : row_bytes;
-        status =
-            gather(j, (const uint8_t *)head.rows, stride, row_bytes, head.n_rows, NULL, 0, &rows);
+        status = gather(j, (const uint8_t *)head.rows, sl_head_stride(&head), row_bytes,
+                        head.n_rows, NULL, 0, &rows);
     }
     if (status == SPECRT_STATUS_OK && !st_name(head.dtype)) status = to_halves(j, &head, &rows);
     if (status == SPECRT_STATUS_OK) {

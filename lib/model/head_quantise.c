@@ -2,6 +2,7 @@
  * rounds to -127..127, q4_0 to -8..7, where the largest weight becomes -8, and q4_1 to 0..15 above the least
  * one. iq4_nl rounds to 16 levels that lie close near 0, and tries 16 scales. */
 #include "model/head_quantise.h"
+#include "model/head_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -121,10 +122,8 @@ static specrt_status check(const specrt_head_desc *in, specrt_dtype dtype, specr
 static specrt_status write_rows(const specrt_head_desc *in, specrt_dtype dtype, float *row,
                                 uint8_t *rows, specrt_error *err) {
     size_t bytes = specrt_row_bytes(dtype, in->n_cols);
-    size_t stride = in->row_stride ? in->row_stride : specrt_row_bytes(in->dtype, in->n_cols);
     for (int64_t i = 0; i < in->n_rows; i++) {
-        const uint8_t *from = (const uint8_t *)in->rows + (size_t)i * stride;
-        if (specrt_row_decode(in->dtype, from, in->n_cols, row) != SPECRT_STATUS_OK)
+        if (specrt_row_decode(in->dtype, sl_head_row(in, i), in->n_cols, row) != SPECRT_STATUS_OK)
             return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                                     "head: type %d: expected a float row format", (int)in->dtype);
         for (int64_t j = 0; j < in->n_cols; j++)

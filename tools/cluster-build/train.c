@@ -8,6 +8,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
+#include "model/head_rows.h"
 
 void train_curve_free(train_curve *curve) {
     free(curve->loss);
@@ -38,9 +39,7 @@ static void fill_input(const train_world *w, int64_t example, float *x) {
     const specrt_head_desc *e = &w->embedding;
     if (e->n_cols > 0) {
         int64_t token = set->tokens[example] < e->n_rows ? set->tokens[example] : 0;
-        size_t stride = e->row_stride ? e->row_stride : specrt_row_bytes(e->dtype, e->n_cols);
-        specrt_row_decode(e->dtype, (const uint8_t *)e->rows + (size_t)token * stride, e->n_cols,
-                          x);
+        specrt_row_decode(e->dtype, sl_head_row(e, token), e->n_cols, x);
         scale_rms(x, e->n_cols);
         x += e->n_cols;
     }

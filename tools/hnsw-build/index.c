@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "model/head_rows.h"
 
 enum { MAX_BATCH = 512 /* at most SPECRT_HNSW_MAX_EF */, PAD = 64 /* columns of a row as int8 */ };
 
@@ -65,12 +66,6 @@ static uint64_t hash_of(uint64_t seed, int32_t node) {
 
 /* ---- what is searched ---- */
 
-static const void *row_at(const specrt_head_desc *rows, int32_t id) {
-    size_t stride =
-        rows->row_stride ? rows->row_stride : specrt_row_bytes(rows->dtype, rows->n_cols);
-    return (const uint8_t *)rows->rows + (size_t)id * stride;
-}
-
 /* Rounds to codes times a scale. */
 static void quantise(const float *x, int64_t n, int8_t *codes, float *scale) {
     float most = 0;
@@ -84,7 +79,7 @@ static void copy_row(void *opaque, int64_t i, int index) {
     hnsw_index *x = b->index;
     float *row = b->workers[index].row;
     double sum = 0;
-    specrt_row_decode(b->rows->dtype, row_at(b->rows, x->ids[i]), b->rows->n_cols, row);
+    specrt_row_decode(b->rows->dtype, sl_head_row(b->rows, x->ids[i]), b->rows->n_cols, row);
     quantise(row, b->rows->n_cols, x->codes + i * x->n_cols, &x->scales[i]);
     for (int64_t j = 0; j < b->rows->n_cols; j++) sum += (double)row[j] * (double)row[j];
     if (b->offsets) b->offsets[i] = (float)sqrt(sum);

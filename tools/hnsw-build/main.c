@@ -13,6 +13,7 @@
 #include "index.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "model/head_rows.h"
 #include "model/model.h"
 #include "base/progress.h"
 #include "recall.h"
@@ -136,10 +137,8 @@ static specrt_status decode_rows(run *r, specrt_error *err) {
         free(row);
         return sl_error_no_memory_for(err, "the rows");
     }
-    size_t stride =
-        rows->row_stride ? rows->row_stride : specrt_row_bytes(rows->dtype, rows->n_cols);
     for (size_t i = 0; i < n; i++) {
-        specrt_row_decode(rows->dtype, (const uint8_t *)rows->rows + i * stride, rows->n_cols, row);
+        specrt_row_decode(rows->dtype, sl_head_row(rows, (int64_t)i), rows->n_cols, row);
         specrt_to_f16(row, rows->n_cols, r->decoded + i * d);
     }
     free(row);

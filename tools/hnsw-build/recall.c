@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/measure.h"
+#include "model/head_rows.h"
 
 specrt_status hnsw_recall_create(hnsw_recall_set *set, int64_t dim, int32_t n, specrt_error *err) {
     *set = (hnsw_recall_set){.dim = dim};
@@ -77,11 +78,8 @@ static double uniform(uint64_t *state) {
 
 /* Adds a row, made as long as sqrt(dim). */
 static void add_row(const specrt_head_desc *rows, int32_t id, float *row, float *query) {
-    size_t stride =
-        rows->row_stride ? rows->row_stride : specrt_row_bytes(rows->dtype, rows->n_cols);
     double sum = 0;
-    specrt_row_decode(rows->dtype, (const uint8_t *)rows->rows + (size_t)id * stride, rows->n_cols,
-                      row);
+    specrt_row_decode(rows->dtype, sl_head_row(rows, id), rows->n_cols, row);
     for (int64_t j = 0; j < rows->n_cols; j++) sum += (double)row[j] * (double)row[j];
     double scale = sqrt((double)rows->n_cols / sum); /* index_rows() leaves out rows of zeros */
     for (int64_t j = 0; j < rows->n_cols; j++) query[j] += (float)(scale * (double)row[j]);
@@ -115,8 +113,7 @@ specrt_status hnsw_recall_truth(hnsw_recall_set *set, const specrt_head *head,
     enum { BATCH = 16 };
     specrt_segment s = {
         .rows = rows->rows, .bias = rows->bias, .dtype = rows->dtype, .ids = ids, .places = ids};
-    s.row_stride =
-        rows->row_stride ? rows->row_stride : specrt_row_bytes(rows->dtype, rows->n_cols);
+    s.row_stride = sl_head_stride(rows);
     s.n_rows = n_ids;
     specrt_shortlist shortlist = {specrt_head_compute(head), &s, 1, n_ids, rows->n_cols, NULL};
     int32_t k = n_ids < RECALL_K ? n_ids : RECALL_K, best[BATCH * RECALL_K];

@@ -5,15 +5,12 @@
 #include "index.h"
 #include "base/error.h"
 #include "base/order.h"
+#include "model/head_rows.h"
 
 int index_by_hash(const void *a, const void *b) {
     const index_hashed *x = (const index_hashed *)a, *y = (const index_hashed *)b;
     int order = (x->hash > y->hash) - (x->hash < y->hash);
     return order ? order : sl_order_i32(&x->row, &y->row);
-}
-
-static size_t stride_of(const specrt_head_desc *rows) {
-    return rows->row_stride ? rows->row_stride : specrt_row_bytes(rows->dtype, rows->n_cols);
 }
 
 static bool is_zero(const float *row, int64_t n) {
@@ -25,15 +22,14 @@ static bool is_zero(const float *row, int64_t n) {
 /* Of rows with equal bytes the first stays. */
 static int32_t drop_duplicates(const specrt_head_desc *rows, index_hashed *found, int32_t n,
                                int32_t *ids) {
-    const uint8_t *base = (const uint8_t *)rows->rows;
-    size_t stride = stride_of(rows), bytes = specrt_row_bytes(rows->dtype, rows->n_cols);
+    size_t bytes = specrt_row_bytes(rows->dtype, rows->n_cols);
     int32_t n_ids = 0;
     qsort(found, (size_t)n, sizeof *found, index_by_hash);
     for (int32_t i = 0; i < n; i++) {
         bool again = false;
         for (int32_t k = i - 1; k >= 0 && found[k].hash == found[i].hash && !again; k--)
-            again = memcmp(base + (size_t)found[i].row * stride,
-                           base + (size_t)found[k].row * stride, bytes) == 0;
+            again = memcmp(sl_head_row(rows, found[i].row), sl_head_row(rows, found[k].row),
+                           bytes) == 0;
         if (!again) ids[n_ids++] = found[i].row;
     }
     qsort(ids, (size_t)n_ids, sizeof *ids, sl_order_i32);
@@ -52,7 +48,7 @@ specrt_status index_rows(const specrt_head_desc *rows, const uint8_t *skip, int3
     if (!found || !row || !*ids) status = sl_error_no_memory_for(err, "the rows");
     int32_t n_found = 0;
     for (int32_t i = 0; i < (int32_t)n_rows && !status; i++) {
-        const void *at = (const uint8_t *)rows->rows + (size_t)i * stride_of(rows);
+        const void *at = sl_head_row(rows, i);
         status = specrt_row_decode(rows->dtype, at, rows->n_cols, row);
         bool is_reserved = skip && skip[i];
         if (is_reserved || is_zero(row, rows->n_cols))
@@ -80,8 +76,7 @@ static bool put_halves(const hnsw_index *index, const specrt_head_desc *rows, in
                        uint16_t *out) {
     float *row = (float *)calloc((size_t)padded, sizeof *row);
     for (int32_t i = 0; row && i < index->header.n_nodes; i++, out += padded) {
-        const uint8_t *from = (const uint8_t *)rows->rows + (size_t)index->ids[i] * stride_of(rows);
-        specrt_row_decode(rows->dtype, from, rows->n_cols, row);
+        specrt_row_decode(rows->dtype, sl_head_row(rows, index->ids[i]), rows->n_cols, row);
         specrt_to_f16(row, padded, out);
     }
     free(row);

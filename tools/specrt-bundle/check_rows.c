@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include "base/error.h"
+#include "model/head_rows.h"
 
 #define LOOKED_AT 8   /* wrong rows whose tokens are sought, spread over the head */
 #define N_COLS    256 /* of a row that are compared: a multiple of every type's block */
@@ -18,10 +19,7 @@ typedef struct head_pair {
 } head_pair;
 
 static void decode(const head_pair *p, const specrt_head_desc *head, int64_t row, float *out) {
-    size_t stride =
-        head->row_stride ? head->row_stride : specrt_row_bytes(head->dtype, head->n_cols);
-    specrt_row_decode(head->dtype, (const uint8_t *)head->rows + (size_t)row * stride, p->n_cols,
-                      out);
+    specrt_row_decode(head->dtype, sl_head_row(head, row), p->n_cols, out);
 }
 
 /* Is one row the other's copy, as far as their types tell? Two tokens' rows are further apart than the
