@@ -35,8 +35,29 @@ class OrderError(SpecrtError):
     """A call that came too early, too late or twice. The line names the call that was expected."""
 
 
-class CError(C.Structure):
-    _fields_ = [("status", C.c_int), ("msg", C.c_char * 512)]
+STRUCTS: dict[str, Any] = {}  # of specrt.h, by name
+_TYPES = {"int": C.c_int, "int32_t": C.c_int32, "int64_t": C.c_int64, "uint8_t": C.c_uint8, "uint32_t": C.c_uint32,
+          "uint64_t": C.c_uint64, "float": C.c_float, "size_t": C.c_size_t, "char": C.c_char, "void*": C.c_void_p,
+          "char*": C.c_char_p}
+
+
+def _type(word: str) -> Any:
+    if word in _TYPES or word in STRUCTS:
+        return _TYPES.get(word) or STRUCTS[word]
+    if word.endswith("*"):
+        return C.POINTER(_type(word[:-1]))
+    item, n = word[:-1].split("[")
+    return _type(item) * int(n)
+
+
+def _struct(name: str, members: str) -> Any:
+    """A struct of specrt.h. Members are "TYPE NAME...; TYPE NAME...", where a TYPE has its stars and brackets."""
+    STRUCTS[name] = type(name, (C.Structure,), {"_fields_": [
+        (member, _type(kind)) for kind, *names in map(str.split, members.split(";")) for member in names]})
+    return STRUCTS[name]
+
+
+CError = _struct("specrt_error", "int status; char[512] msg")
 
 
 def refusal(status: int, text: bytes) -> SpecrtError:
@@ -44,156 +65,104 @@ def refusal(status: int, text: bytes) -> SpecrtError:
     return (OrderError if status == BAD_ORDER else SpecrtError)(text.decode(errors="replace"), status)
 
 
-class CSection(C.Structure):
-    _fields_ = [("tag", C.c_char * 8), ("version", C.c_uint32), ("flags", C.c_uint32), ("offset", C.c_uint64),
-                ("stored_bytes", C.c_uint64), ("raw_bytes", C.c_uint64), ("checksum", C.c_uint64),
-                ("reserved", C.c_uint64 * 2)]
+CSection = _struct("specrt_bundle_section", """
+    char[8] tag; uint32_t version flags; uint64_t offset stored_bytes raw_bytes checksum;
+    uint64_t[2] reserved
+""")
 
+CIdent = _struct("specrt_ident", """
+    uint8_t[32] tokenizer_sha256; int32_t n_vocab n_normal head_rows head_cols; float[256] head_digest;
+    char[64] tokenizer_name head_name
+""")
 
-class CIdent(C.Structure):
-    _fields_ = [("tokenizer_sha256", C.c_uint8 * 32), ("n_vocab", C.c_int32), ("n_normal", C.c_int32),
-                ("head_rows", C.c_int32), ("head_cols", C.c_int32), ("head_digest", C.c_float * 256),
-                ("tokenizer_name", C.c_char * 64), ("head_name", C.c_char * 64)]
+CRanksHeader = _struct("specrt_ranks_header", """
+    int32_t n_vocab n_ranked n_forced n_terminators n_valid n_default; uint64_t n_tokens
+""")
 
+CRanks = _struct("specrt_ranks", "specrt_ranks_header* header; int32_t* ids; uint64_t* counts")
 
-class CRanksHeader(C.Structure):
-    _fields_ = [("n_vocab", C.c_int32), ("n_ranked", C.c_int32), ("n_forced", C.c_int32),
-                ("n_terminators", C.c_int32), ("n_valid", C.c_int32), ("n_default", C.c_int32),
-                ("n_tokens", C.c_uint64)]
+CHeadDesc = _struct("specrt_head_desc", """
+    void* rows; int dtype; int64_t n_rows n_cols; size_t row_stride; void* bias ids;
+    float logit_scale softcap; void* markov
+""")
 
+CMarkovDesc = _struct("specrt_markov_desc", "specrt_head_desc from to")
 
-class CRanks(C.Structure):
-    _fields_ = [("header", C.POINTER(CRanksHeader)), ("ids", C.POINTER(C.c_int32)),
-                ("counts", C.POINTER(C.c_uint64))]
+CSegment = _struct("specrt_segment", """
+    void* rows; size_t row_stride; int32_t* ids; void* bias; int dtype; int32_t n_rows; int32_t* masked;
+    int32_t n_masked; int32_t* places; uint64_t scored_by
+""")
 
+CShortlist = _struct("specrt_shortlist", """
+    void* compute; specrt_segment* segments; int32_t n_segments n_rows; int64_t n_cols; void* head
+""")
 
-class CHeadDesc(C.Structure):
-    _fields_ = [("rows", C.c_void_p), ("dtype", C.c_int), ("n_rows", C.c_int64), ("n_cols", C.c_int64),
-                ("row_stride", C.c_size_t), ("bias", C.c_void_p), ("ids", C.c_void_p),
-                ("logit_scale", C.c_float), ("softcap", C.c_float), ("markov", C.c_void_p)]
+CPolicyDesc = _struct("specrt_policy_desc", """
+    char* text; int32_t n_vocab n_terminators; void* terminators ids; int32_t n_ids; void* embedding target
+""")
 
+CPolicyInfo = _struct("specrt_policy_info", """
+    char* text; int32_t bound hidden_width; void* shortlist; int32_t* static_ids;
+    int32_t n_static is_full learns keeps by_level by_path by_states needs_prompt_logits needs_tree_rows
+    needs_draft_input needs_submit n_packed
+""")
 
-class CMarkovDesc(C.Structure):
-    _fields_ = [("from", CHeadDesc), ("to", CHeadDesc)]
+CTreeParams = _struct("specrt_tree_params", "int32_t num_steps topk num_draft_tokens")
 
+CSampling = _struct("specrt_sampling", """
+    float temperature; int32_t top_k; float top_p min_p; uint64_t seed session generation
+""")
 
-class CSegment(C.Structure):
-    _fields_ = [("rows", C.c_void_p), ("row_stride", C.c_size_t), ("ids", C.POINTER(C.c_int32)),
-                ("bias", C.c_void_p), ("dtype", C.c_int), ("n_rows", C.c_int32),
-                ("masked", C.POINTER(C.c_int32)), ("n_masked", C.c_int32), ("places", C.POINTER(C.c_int32)),
-                ("scored_by", C.c_uint64)]
+CRequest = _struct("specrt_request", "int begin; int64_t position max_tokens; specrt_sampling* sampling")
 
+CSessionParams = _struct("specrt_session_params", """
+    specrt_tree_params tree; specrt_sampling sampling; int32_t n_logits; int draft; float draft_temperature;
+    void* submit submit_user auto_draft stock; int32_t n_block
+""")
 
-class CShortlist(C.Structure):
-    _fields_ = [("compute", C.c_void_p), ("segments", C.POINTER(CSegment)), ("n_segments", C.c_int32),
-                ("n_rows", C.c_int32), ("n_cols", C.c_int64), ("head", C.c_void_p)]
+CStockParams = _struct("specrt_stock_params", "int32_t n_rows; void* costs; int32_t n_costs")
 
+CStockStats = _struct("specrt_stock_stats", """
+    int32_t n_rows n_held n_sessions n_shared; int64_t n_holds n_packed
+""")
 
-class CPolicyDesc(C.Structure):
-    _fields_ = [("text", C.c_char_p), ("n_vocab", C.c_int32), ("n_terminators", C.c_int32),
-                ("terminators", C.c_void_p), ("ids", C.c_void_p), ("n_ids", C.c_int32), ("embedding", C.c_void_p),
-                ("target", C.c_void_p)]
+CTargetRows = _struct("specrt_target_rows", "void* logits ids; int32_t k; void* hidden; int32_t d_hidden")
 
+CBeam = _struct("specrt_beam", "int32_t n; int32_t* tokens parents; float* logprobs")
 
-class CPolicyInfo(C.Structure):
-    _fields_ = [("text", C.c_char_p), ("bound", C.c_int32), ("hidden_width", C.c_int32), ("shortlist", C.c_void_p),
-                ("static_ids", C.POINTER(C.c_int32))]
-    _fields_ += [(name, C.c_int32) for name in
-                 "n_static is_full learns keeps by_level by_path by_states needs_prompt_logits needs_tree_rows "
-                 "needs_draft_input needs_submit n_packed".split()]
-
-
-class CTreeParams(C.Structure):
-    _fields_ = [("num_steps", C.c_int32), ("topk", C.c_int32), ("num_draft_tokens", C.c_int32)]
-
-
-class CSampling(C.Structure):
-    _fields_ = [("temperature", C.c_float), ("top_k", C.c_int32), ("top_p", C.c_float), ("min_p", C.c_float),
-                ("seed", C.c_uint64), ("session", C.c_uint64), ("generation", C.c_uint64)]
-
-
-class CRequest(C.Structure):
-    _fields_ = [("begin", C.c_int), ("position", C.c_int64), ("max_tokens", C.c_int64),
-                ("sampling", C.POINTER(CSampling))]
-
-
-class CSessionParams(C.Structure):
-    _fields_ = [("tree", CTreeParams), ("sampling", CSampling), ("n_logits", C.c_int32), ("draft", C.c_int),
-                ("draft_temperature", C.c_float), ("submit", C.c_void_p), ("submit_user", C.c_void_p),
-                ("auto_draft", C.c_void_p), ("stock", C.c_void_p), ("n_block", C.c_int32)]
-
-
-class CStockParams(C.Structure):
-    _fields_ = [("n_rows", C.c_int32), ("costs", C.c_void_p), ("n_costs", C.c_int32)]
-
-
-class CStockStats(C.Structure):
-    _fields_ = [("n_rows", C.c_int32), ("n_held", C.c_int32), ("n_sessions", C.c_int32), ("n_shared", C.c_int32),
-                ("n_holds", C.c_int64), ("n_packed", C.c_int64)]
-
-
-class CTargetRows(C.Structure):
-    _fields_ = [("logits", C.c_void_p), ("ids", C.c_void_p), ("k", C.c_int32), ("hidden", C.c_void_p),
-                ("d_hidden", C.c_int32)]
-
-
-class CBeam(C.Structure):
-    _fields_ = [("n", C.c_int32), ("tokens", C.POINTER(C.c_int32)), ("parents", C.POINTER(C.c_int32)),
-                ("logprobs", C.POINTER(C.c_float))]
-
-
-class CDraft(C.Structure):
-    _fields_ = [("n", C.c_int32), ("tokens", C.POINTER(C.c_int32)), ("parents", C.POINTER(C.c_int32)),
-                ("depths", C.POINTER(C.c_int32)), ("masks", C.POINTER(C.c_uint64)),
-                ("logprobs", C.POINTER(C.c_float)), ("beam_rows", C.POINTER(C.c_int32)), ("cycle", C.c_int64)]
-
+CDraft = _struct("specrt_draft", """
+    int32_t n; int32_t* tokens parents depths; uint64_t* masks; float* logprobs; int32_t* beam_rows;
+    int64_t cycle
+""")
 
 Selector = C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_int32, C.c_int32, C.POINTER(C.c_int32), C.c_int32,
                        C.POINTER(C.c_float))
+_TYPES["Selector"] = Selector
 
+CBlock = _struct("specrt_block", """
+    int32_t n; void* hidden input; int32_t by_position; float p_min; void* confidence; float
+    confidence_bias;
+    Selector select; void* user; int32_t k
+""")
 
-class CBlock(C.Structure):
-    _fields_ = [("n", C.c_int32), ("hidden", C.c_void_p), ("input", C.c_void_p), ("by_position", C.c_int32),
-                ("p_min", C.c_float), ("confidence", C.c_void_p), ("confidence_bias", C.c_float),
-                ("select", Selector), ("user", C.c_void_p), ("k", C.c_int32)]
+CVerdict = _struct("specrt_verdict", "int32_t n; int32_t[64] tokens nodes; int end; int64_t cycle")
 
+CStats = _struct("specrt_session_stats", """
+    int64_t n_cycles n_emitted n_covered n_drafted n_rows n_passes n_bytes n_copied n_events n_lost;
+    int64_t[65] n_by_length
+""")
 
-class CVerdict(C.Structure):
-    _fields_ = [("n", C.c_int32), ("tokens", C.c_int32 * MAX_NODES), ("nodes", C.c_int32 * MAX_NODES),
-                ("end", C.c_int), ("cycle", C.c_int64)]
+CTraceInfo = _struct("specrt_trace_info", """
+    uint8_t[32] tokenizer_sha256; int32_t n_vocab d_target d_draft n_top n_draft_top n_tree_top;
+    char* policy; specrt_tree_params tree; int32_t draft; float temperature; int32_t n_ids n_terminators;
+    void* terminators
+""")
 
-
-class CStats(C.Structure):
-    _fields_ = [(name, C.c_int64) for name in
-                "n_cycles n_emitted n_covered n_drafted n_rows n_passes n_bytes n_copied n_events n_lost".split()]
-    _fields_ += [("n_by_length", C.c_int64 * (MAX_NODES + 1))]
-
-
-class CTraceInfo(C.Structure):
-    _fields_ = [("tokenizer_sha256", C.c_uint8 * 32), ("n_vocab", C.c_int32), ("d_target", C.c_int32),
-                ("d_draft", C.c_int32), ("n_top", C.c_int32), ("n_draft_top", C.c_int32),
-                ("n_tree_top", C.c_int32), ("policy", C.c_char_p), ("tree", CTreeParams), ("draft", C.c_int32),
-                ("temperature", C.c_float), ("n_ids", C.c_int32), ("n_terminators", C.c_int32),
-                ("terminators", C.c_void_p)]
-
-
-class CTraceRecord(C.Structure):
-    _fields_ = [("kind", C.c_int32), ("n", C.c_int32), ("n_nodes", C.c_int32), ("domain", C.c_char * 32)]
-    _fields_ += [(name, C.c_void_p) for name in
-                 "tokens nodes tree_tokens tree_parents tree_logprobs target_hidden top_ids top_logits "
-                 "top_logsumexp draft_hidden draft_ids draft_logits draft_logsumexp tree_top_ids "
-                 "prompt_hidden".split()]
-
-
-STRUCTS = {"specrt_error": CError, "specrt_bundle_section": CSection, "specrt_ident": CIdent,
-           "specrt_ranks_header": CRanksHeader, "specrt_ranks": CRanks, "specrt_head_desc": CHeadDesc,
-           "specrt_segment": CSegment, "specrt_shortlist": CShortlist, "specrt_policy_desc": CPolicyDesc,
-           "specrt_policy_info": CPolicyInfo,
-           "specrt_tree_params": CTreeParams, "specrt_sampling": CSampling, "specrt_request": CRequest,
-           "specrt_session_params": CSessionParams, "specrt_stock_params": CStockParams,
-           "specrt_stock_stats": CStockStats, "specrt_target_rows": CTargetRows, "specrt_beam": CBeam,
-           "specrt_markov_desc": CMarkovDesc, "specrt_block": CBlock, "specrt_draft": CDraft, "specrt_verdict": CVerdict, "specrt_session_stats": CStats,
-           "specrt_trace_info": CTraceInfo, "specrt_trace_record": CTraceRecord}
+CTraceRecord = _struct("specrt_trace_record", """
+    int32_t kind n n_nodes; char[32] domain;
+    void* tokens nodes tree_tokens tree_parents tree_logprobs target_hidden top_ids top_logits top_logsumexp
+    draft_hidden draft_ids draft_logits draft_logsumexp tree_top_ids prompt_hidden
+""")
 
 # What does not return a status (int), or takes more than pointers and ints of 32 bits.
 _RESULTS = {"specrt_bundle_sections": C.POINTER(CSection), "specrt_bundle_data": C.c_void_p,
