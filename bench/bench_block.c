@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../tests/fixture.h"
 #include "base/measure.h"
 #include "machine.h"
 #include "model/model.h"
+#include "sessions.h"
 
 enum { K = 16, MOST = 31, REPEATS = 15 };
 
@@ -26,39 +26,16 @@ typedef struct best {
     float logits[MOST * K];
 } best;
 
-static void require(specrt_status status, const specrt_error *err) {
-    if (status) fprintf(stderr, "bench_block: %s\n", err->msg), exit(1);
-}
-
-static void *take(size_t bytes) {
-    void *p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    if (!p) fprintf(stderr, "bench_block: out of memory\n"), exit(1);
-    specrt__os_advise_huge(p, bytes);
-    memset(p, 0, bytes);
-    return p;
-}
-
-static const int32_t root = 1; /* of every cycle */
-
 static specrt_session *session(const specrt_bundle *bundle, const specrt_head *head,
                                const char *text) {
-    specrt_policy_desc pd = {.text = text};
-    specrt_session_params params = {
+    const specrt_session_params params = {
         .tree = {.num_steps = MOST, .topk = 1}, .n_logits = head->n_ids, .n_block = MOST};
-    specrt_policy *policy;
-    specrt_session *out;
-    specrt_error err;
-    require(specrt_policy_create(bundle, head, &pd, &policy, &err), &err);
-    require(specrt_session_create(policy, &params, NULL, &out, &err), &err);
-    require(specrt_session_begin(out, NULL), specrt_session_last_error(out));
-    require(specrt_session_prefill(out, &root, 1, NULL), specrt_session_last_error(out));
-    require(specrt_session_start(out, root), specrt_session_last_error(out));
-    return out;
+    return open_session(bundle, head, text, &params);
 }
 
 /* One block, as the only pass of a cycle. @return seconds. */
 static double find(specrt_session *s, const float *hidden, int32_t n, best *out) {
-    require(specrt_session_observe_chain(s, &root, 1, 0, root, NULL), specrt_session_last_error(s));
+    next_cycle(s);
     double start = sl_measure_seconds();
     require(specrt_session_block_topk(s, hidden, NULL, n, K, out->ids, out->logits),
             specrt_session_last_error(s));
@@ -66,15 +43,6 @@ static double find(specrt_session *s, const float *hidden, int32_t n, best *out)
 }
 
 /* --- times --- */
-
-/* Halves near 0.03, of either sign; of q8_0 they are scales now and then. */
-static void fill_halves(uint8_t *out, size_t n) {
-    uint64_t state = 3;
-    for (size_t i = 0; i < n; i++) {
-        uint16_t half = (uint16_t)(0x2800 | ((fixture_random(&state) >> 32) & 0x83ff));
-        memcpy(out + 2 * i, &half, sizeof half);
-    }
-}
 
 static void print_times(specrt_session *full, specrt_session *const *ours,
                         const char *const *policies, int n_ours, const float *hidden) {

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../tests/fixture.h"
 #include "base/measure.h"
 #include "machine.h"
+#include "sessions.h"
 
 enum { TOPK = 10, BEAMS = 10 };
 
@@ -25,27 +25,6 @@ typedef struct bench {
     specrt_bundle *bundle;
     specrt_head *head;
 } bench;
-
-static void *take(size_t bytes) {
-    void *p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    if (!p) fprintf(stderr, "bench_sketch: out of memory\n"), exit(1);
-    specrt__os_advise_huge(p, bytes);
-    memset(p, 0, bytes);
-    return p;
-}
-
-static void require(specrt_status status, const specrt_error *err) {
-    if (status) fprintf(stderr, "bench_sketch: %s\n", err->msg), exit(1);
-}
-
-/* Numbers of f16 near 0.03, of either sign; of blocks they are scales now and then. */
-static void fill_halves(uint8_t *out, size_t n) {
-    uint64_t state = 3;
-    for (size_t i = 0; i < n; i++) {
-        uint16_t half = (uint16_t)(0x2800 | ((fixture_random(&state) >> 32) & 0x83ff));
-        memcpy(out + 2 * i, &half, sizeof half);
-    }
-}
 
 static void open_all(bench *b) {
     size_t n, n_bundle, row = specrt_row_bytes(b->dtype, b->n_cols);
@@ -66,21 +45,10 @@ static void open_all(bench *b) {
     require(specrt_head_bind(NULL, &desc, NULL, &b->head, &err), &err);
 }
 
-static const int32_t root = 1; /* of every cycle */
-
 static specrt_session *session(bench *b, const char *text) {
-    specrt_policy_desc pd = {.text = text};
-    specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 60},
-                                    .n_logits = b->n_rows};
-    specrt_policy *policy;
-    specrt_session *out;
-    specrt_error err;
-    require(specrt_policy_create(b->bundle, b->head, &pd, &policy, &err), &err);
-    require(specrt_session_create(policy, &params, NULL, &out, &err), &err);
-    require(specrt_session_begin(out, NULL), specrt_session_last_error(out));
-    require(specrt_session_prefill(out, &root, 1, NULL), specrt_session_last_error(out));
-    require(specrt_session_start(out, root), specrt_session_last_error(out));
-    return out;
+    const specrt_session_params params = {
+        .tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 60}, .n_logits = b->n_rows};
+    return open_session(b->bundle, b->head, text, &params);
 }
 
 typedef struct times {
@@ -92,8 +60,7 @@ static void level(bench *b, specrt_session *s, int32_t n, times *best) {
     static const float path[BEAMS] = {0, -1, -1, -2, -2, -2, -3, -3, -3, -3};
     static const int32_t tokens[BEAMS] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
     specrt_beam beam = {n, tokens, NULL, path};
-    require(specrt_session_observe_chain(s, &root, 1, 0, root, NULL), /* the next cycle */
-            specrt_session_last_error(s));
+    next_cycle(s);
     double start = sl_measure_seconds();
     const specrt_shortlist *shortlist = specrt_session_route(s, 0, &beam, b->hidden, NULL);
     keep_least(&best->route, start);
