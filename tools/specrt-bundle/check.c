@@ -188,13 +188,10 @@ int check_main(int argc, char **argv) {
         "bytes]",
         options};
     cli_common common;
-    cli_list rest;
-    int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one drafter or list");
+    int code = verb_start_one(&tool, argc, argv, &common, &q.drafter, "one drafter or list");
     if (code >= 0) return code;
-    q.drafter = rest.items[0];
     q.common = &common;
     code = check(&q);
     if (code < 0) code = start(&q);
-    sl_cli_list_free(&rest);
     return code;
 }

@@ -336,18 +336,15 @@ int drift_main(int argc, char **argv) {
         "was not built for are named.",
         "specrt-bundle drift BUNDLE --counts FILE... [options]", options};
     cli_common common;
-    cli_list rest;
     specrt_error err;
-    int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one bundle");
+    int code = verb_start_one(&tool, argc, argv, &common, &d.bundle, "one bundle");
     if (code >= 0) return code;
-    d.bundle = rest.items[0];
     if (d.files.n == 0)
         code = sl_cli_usage("expected --counts FILE");
     else
         code = measure(&d, &err) == SPECRT_STATUS_OK ? report(&d, &common) : sl_cli_fail(&err);
     sl_counts_free(&d.counts);
     sl_cli_list_free(&d.files);
-    sl_cli_list_free(&rest);
     free(d.in_list);
     return code;
 }

@@ -480,14 +480,11 @@ int export_main(int argc, char **argv) {
         "specrt-bundle export BUNDLE (--format F | --drafter DIR --for ENGINE -o OUT) [options]",
         options};
     cli_common common;
-    cli_list rest;
-    int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one bundle");
+    int code = verb_start_one(&tool, argc, argv, &common, &r.bundle, "one bundle");
     if (code >= 0) return code;
-    r.bundle = rest.items[0];
     r.output = common.output;
     r.force = common.force;
     code = check(&r, &common);
     if (code < 0) code = r.engine ? start_for(&r, &common) : start_map(&r, &common);
-    sl_cli_list_free(&rest);
     return code;
 }

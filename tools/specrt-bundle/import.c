@@ -256,12 +256,9 @@ int import_main(int argc, char **argv) {
         "a\nfolder with d2t.npy or an EAGLE-3 checkpoint. The forced ids (terminators and "
         "special\ntokens) come first; the others keep the map's order.",
         "specrt-bundle import MAP --tokenizer FILE -o BUNDLE [options]", options};
-    cli_list rest;
-    int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one token map");
+    int code = verb_start_one(&tool, argc, argv, &common, &q.map, "one token map");
     if (code >= 0) return code;
-    q.map = rest.items[0];
     code = check(&q);
     if (code < 0) code = start(&q);
-    sl_cli_list_free(&rest);
     return code;
 }

@@ -436,24 +436,19 @@ int info_main(int argc, char **argv) {
         "clusters and how sections were built; --json has everything.",
         "specrt-bundle info BUNDLE [-v | --json]", NULL};
     cli_common common;
-    cli_list rest;
+    const char *path;
     specrt_bundle *bundle;
     specrt_error err;
     struct stat file = {0};
-    int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one bundle");
+    int code = verb_start_one(&tool, argc, argv, &common, &path, "one bundle");
     if (code >= 0) return code;
-    if (specrt_bundle_open(rest.items[0], NULL, &bundle, &err) == SPECRT_STATUS_OK) {
-        stat(rest.items[0], &file);
-        warn_of_damage(rest.items[0], bundle);
-        if (common.json)
-            print_json(rest.items[0], bundle, (uint64_t)file.st_size);
-        else
-            print_all(rest.items[0], bundle, (uint64_t)file.st_size, common.verbose);
-        specrt_bundle_close(bundle);
-        code = CLI_OK;
-    } else {
-        code = sl_cli_fail(&err);
-    }
-    sl_cli_list_free(&rest);
-    return code;
+    if (specrt_bundle_open(path, NULL, &bundle, &err) != SPECRT_STATUS_OK) return sl_cli_fail(&err);
+    stat(path, &file);
+    warn_of_damage(path, bundle);
+    if (common.json)
+        print_json(path, bundle, (uint64_t)file.st_size);
+    else
+        print_all(path, bundle, (uint64_t)file.st_size, common.verbose);
+    specrt_bundle_close(bundle);
+    return CLI_OK;
 }

@@ -69,18 +69,15 @@ int map_main(int argc, char **argv) {
                            "write a bundle, use import, which reads a\ntokenizer too.",
                            "specrt-bundle map MAP --format F -o FILE [options]", options};
     cli_common common;
-    cli_list rest;
     specrt_error err;
     token_map map = {0};
-    int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one token map");
+    int code = verb_start_one(&tool, argc, argv, &common, &r.input, "one token map");
     if (code >= 0) return code;
-    r.input = rest.items[0];
     r.output = common.output;
     r.force = common.force;
     code = check(&r, &common);
     if (code < 0) code = run(&r, &map, &err) == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
     if (code == CLI_OK) report(&r, &map, &common);
     sl_token_map_free(&map);
-    sl_cli_list_free(&rest);
     return code;
 }

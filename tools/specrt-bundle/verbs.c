@@ -15,6 +15,16 @@ int verb_start(const cli_tool *tool, int argc, char **argv, cli_common *common, 
     return code;
 }
 
+int verb_start_one(const cli_tool *tool, int argc, char **argv, cli_common *common,
+                   const char **argument, const char *what) {
+    cli_list rest;
+    int code = verb_start(tool, argc, argv, common, &rest, 1, 1, what);
+    if (code >= 0) return code;
+    *argument = rest.items[0];
+    sl_cli_list_free(&rest);
+    return code;
+}
+
 json_object *verb_provenance(const specrt_bundle *bundle) {
     size_t n;
     const char *text = (const char *)specrt_bundle_data(bundle, "prov", &n);

@@ -15,6 +15,10 @@ cli_verb_main info_main, verify_main, merge_main, extract_main, unpack_main, pac
 int verb_start(const cli_tool *tool, int argc, char **argv, cli_common *common, cli_list *rest,
                int least, int most, const char *what);
 
+/* verb_start_one() : the same with one argument, which is a word of argv. */
+int verb_start_one(const cli_tool *tool, int argc, char **argv, cli_common *common,
+                   const char **argument, const char *what);
+
 /* verb_provenance() : the bundle's provenance by section, owned; NULL when there is none or it is no
  * JSON object. */
 json_object *verb_provenance(const specrt_bundle *bundle);

@@ -187,18 +187,11 @@ int verify_main(int argc, char **argv) {
         "model. Exit code 3 and the reason when it does not.",
         "specrt-bundle verify BUNDLE [options]", options};
     cli_common common;
-    cli_list rest;
     specrt_error err;
     int32_t n_sections = 0;
-    int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one bundle");
+    int code = verb_start_one(&tool, argc, argv, &common, &c.bundle, "one bundle");
     if (code >= 0) return code;
-    c.bundle = rest.items[0];
-    if (check_all(&c, &n_sections, &err) == SPECRT_STATUS_OK) {
-        print_result(&c, n_sections, &common);
-        code = CLI_OK;
-    } else {
-        code = sl_cli_fail(&err);
-    }
-    sl_cli_list_free(&rest);
-    return code;
+    if (check_all(&c, &n_sections, &err) != SPECRT_STATUS_OK) return sl_cli_fail(&err);
+    print_result(&c, n_sections, &common);
+    return CLI_OK;
 }
