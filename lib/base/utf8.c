@@ -103,15 +103,6 @@ size_t sl_utf8_repair(const char *text, size_t n, char *out, uint64_t *n_replace
     return at;
 }
 
-int sl_utf8_put(uint32_t cp, char out[4]) {
-    if (cp < 0x80) return out[0] = (char)cp, 1;
-    int n = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
-    static const uint8_t lead[5] = {0, 0, 0xC0, 0xE0, 0xF0};
-    for (int i = n - 1; i > 0; i--, cp >>= 6) out[i] = (char)(0x80 | (cp & 0x3F));
-    out[0] = (char)(lead[n] | cp);
-    return n;
-}
-
 size_t sl_utf8_mark(const void *text, size_t n) {
     return n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
 }

@@ -25,7 +25,4 @@ static inline uint32_t utf8_next(const uint8_t *p, int *len) {
            (p[0] & 0x07u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu);
 }
 
-/* sl_utf8_put() : encode a code point (not a surrogate, <= 0x10FFFF). @return bytes written, 1..4. */
-int sl_utf8_put(uint32_t cp, char out[4]);
-
 #endif

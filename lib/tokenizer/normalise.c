@@ -206,8 +206,8 @@ static bool append_form(tok_normaliser *work, tok_normal_kind form, tok_text *ou
     if (form == TOK_NORMAL_NFC || form == TOK_NORMAL_NFKC)
         composed = utf8proc_normalize_utf32(sorted, composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     for (utf8proc_ssize_t i = 0; i < composed; i++) {
-        char bytes[4];
-        if (!append(out, bytes, (size_t)sl_utf8_put((uint32_t)sorted[i], bytes))) return false;
+        utf8proc_uint8_t bytes[4];
+        if (!append(out, bytes, (size_t)utf8proc_encode_char(sorted[i], bytes))) return false;
     }
     return true;
 }

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 #include "base/utf8.h"
 
 #define NOWHERE SIZE_MAX
@@ -51,7 +52,7 @@ static size_t spell_byte(uint8_t byte, uint8_t out[4]) {
                   : byte <= 0x20 ? 0x100u + byte
                   : byte == 0xAD ? 0x143u
                                  : 0x121u + byte - 0x7F;
-    return (size_t)sl_utf8_put(cp, (char *)out);
+    return (size_t)utf8proc_encode_char((utf8proc_int32_t)cp, out);
 }
 
 static size_t spell_space(uint8_t byte, uint8_t out[3]) {

@@ -188,13 +188,11 @@ static void case_ascii(void) {
 static void case_code_points(void) {
     for (uint32_t cp = 0; cp < 0x110000; cp++) {
         if (cp >= 0xD800 && cp < 0xE000) continue;
-        uint8_t want[4];
-        char bytes[4];
-        int n = sl_utf8_put(cp, bytes), length;
-        REQUIRE(n == encode(cp, want) && memcmp(bytes, want, (size_t)n) == 0);
-        REQUIRE(utf8_next((const uint8_t *)bytes, &length) == cp && length == n);
-        REQUIRE(sl_utf8_valid(bytes, (size_t)n) == (size_t)n);
-        if (n > 1) REQUIRE(sl_utf8_valid(bytes, (size_t)n - 1) == 0);
+        uint8_t bytes[4];
+        int n = encode(cp, bytes), length;
+        REQUIRE(utf8_next(bytes, &length) == cp && length == n);
+        REQUIRE(sl_utf8_valid((const char *)bytes, (size_t)n) == (size_t)n);
+        if (n > 1) REQUIRE(sl_utf8_valid((const char *)bytes, (size_t)n - 1) == 0);
     }
 }
 
