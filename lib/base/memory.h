@@ -44,4 +44,28 @@ static inline void *sl_more(void *array, size_t n, size_t size) {
     return (char *)items + n * size;
 }
 
+/* Arrays that are freed together. Zero-initialise. */
+typedef struct sl_arrays {
+    void **items; /* [n] owned, and so is each */
+    size_t n;
+    bool failed; /* there was no memory for one of them */
+} sl_arrays;
+
+/* sl_array() : zeros for n items of `size` bytes, one of the arrays; also where n is 0. NULL: no memory. */
+static inline void *sl_array(sl_arrays *arrays, size_t n, size_t size) {
+    void **at = (void **)sl_more(&arrays->items, arrays->n, sizeof *at);
+    if (at) {
+        *at = calloc(n ? n : 1, size);
+        arrays->n++;
+    }
+    if (!at || !*at) arrays->failed = true;
+    return at ? *at : NULL;
+}
+
+static inline void sl_arrays_free(sl_arrays *arrays) {
+    for (size_t i = 0; i < arrays->n; i++) free(arrays->items[i]);
+    free((void *)arrays->items);
+    *arrays = (sl_arrays){0};
+}
+
 #endif

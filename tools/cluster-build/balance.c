@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/io.h"
+#include "base/memory.h"
 #include "base/order.h"
 #include "base/parallel.h"
 
@@ -31,6 +31,7 @@ typedef struct balancing {
     int32_t *sizes;   /* [n_clusters] so far */
     int32_t room;     /* rows that every cluster has room for */
     int32_t n_larger; /* clusters that have room for one more */
+    sl_arrays owned;
 } balancing;
 
 static int by_similarity(const void *a, const void *b) {
@@ -138,18 +139,11 @@ static bool assign(balancing *b) {
 static bool balancing_create(balancing *b, kmeans_work *w) {
     size_t n = (size_t)w->r->n, m = (size_t)w->k->n_clusters;
     *b = (balancing){.w = w};
-    b->left = malloc(n * sizeof *b->left);
-    b->wishes = malloc(n * (m < NEAREST ? m : NEAREST) * sizeof *b->wishes);
-    b->open = malloc(m * sizeof *b->open);
-    b->sizes = malloc(m * sizeof *b->sizes);
-    return b->left && b->wishes && b->open && b->sizes;
-}
-
-static void balancing_free(balancing *b) {
-    free(b->left);
-    free(b->wishes);
-    free(b->open);
-    free(b->sizes);
+    b->left = sl_array(&b->owned, n, sizeof *b->left);
+    b->wishes = sl_array(&b->owned, n * (m < NEAREST ? m : NEAREST), sizeof *b->wishes);
+    b->open = sl_array(&b->owned, m, sizeof *b->open);
+    b->sizes = sl_array(&b->owned, m, sizeof *b->sizes);
+    return !b->owned.failed;
 }
 
 specrt_status balance(kmeans_work *w, specrt_error *err) {
@@ -161,7 +155,7 @@ specrt_status balance(kmeans_work *w, specrt_error *err) {
         kmeans_place(w);
         kmeans_repair(w);
     }
-    balancing_free(&b);
+    sl_arrays_free(&b.owned);
     return good ? SPECRT_STATUS_OK : sl_error_no_memory(err, "k-means");
 }
 
@@ -195,6 +189,6 @@ static bool copy_rows(balancing *b) {
 specrt_status spread(kmeans_work *w, specrt_error *err) {
     balancing b;
     bool good = balancing_create(&b, w) && copy_rows(&b);
-    balancing_free(&b);
+    sl_arrays_free(&b.owned);
     return good ? SPECRT_STATUS_OK : sl_error_no_memory(err, "k-means");
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/measure.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 
 /* --- assignment --- */
@@ -119,13 +120,12 @@ static bool start(kmeans_work *w) {
     k->sizes = calloc(m, sizeof *k->sizes);
     k->centroids = malloc(m * n_cols * sizeof *k->centroids);
     k->objectives = malloc((size_t)(w->options->n_iterations + 1) * sizeof *k->objectives);
-    w->nearest = malloc(n * sizeof *w->nearest);
-    w->sums = calloc(m * n_cols, sizeof *w->sums);
-    w->next = malloc(n * sizeof *w->next);
-    w->order = malloc(2 * n * sizeof *w->order);
-    w->starts = malloc(2 * (m + 1) * sizeof *w->starts);
-    if (!k->clusters || !k->sizes || !k->centroids || !k->objectives || !w->nearest || !w->sums ||
-        !w->next || !w->order || !w->starts)
+    w->nearest = sl_array(&w->owned, n, sizeof *w->nearest);
+    w->sums = sl_array(&w->owned, m * n_cols, sizeof *w->sums);
+    w->next = sl_array(&w->owned, n, sizeof *w->next);
+    w->order = sl_array(&w->owned, 2 * n, sizeof *w->order);
+    w->starts = sl_array(&w->owned, 2 * (m + 1), sizeof *w->starts);
+    if (!k->clusters || !k->sizes || !k->centroids || !k->objectives || w->owned.failed)
         return false;
     memset(k->clusters, 0xff, n * sizeof *k->clusters);
     if (!unit_rows_create(&w->units, k->n_clusters, k->n_cols) ||
@@ -133,19 +133,15 @@ static bool start(kmeans_work *w) {
         return false;
     size_t width = (size_t)panels_width(&w->panels);
     w->scratch_floats = (KMEANS_GROUP + 1) * width + n_cols;
-    w->scratch = malloc((size_t)w->options->threads * w->scratch_floats * sizeof *w->scratch);
+    size_t n_floats = (size_t)w->options->threads * w->scratch_floats;
+    w->scratch = sl_array(&w->owned, n_floats, sizeof *w->scratch);
     return w->scratch != NULL;
 }
 
 static void finish(kmeans_work *w) {
     unit_rows_free(&w->units);
     panels_free(&w->panels);
-    free(w->nearest);
-    free(w->sums);
-    free(w->next);
-    free(w->order);
-    free(w->starts);
-    free(w->scratch);
+    sl_arrays_free(&w->owned);
 }
 
 static void normalise(float *centroids, int32_t n, int32_t n_cols) {

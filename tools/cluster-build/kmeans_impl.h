@@ -2,6 +2,7 @@
 #ifndef CLUSTER_BUILD_KMEANS_IMPL_H
 #define CLUSTER_BUILD_KMEANS_IMPL_H
 
+#include "base/memory.h"
 #include "kmeans.h"
 
 enum {
@@ -24,6 +25,7 @@ typedef struct kmeans_work {
     int32_t *starts; /* [2, n_clusters + 1] */
     float *scratch;  /* [threads, scratch_floats] */
     size_t scratch_floats;
+    sl_arrays owned; /* these */
 } kmeans_work;
 
 /* kmeans_place() : give every row its cluster of w->next, then make sums, sizes and centroids those of

@@ -2,29 +2,19 @@
 #include "network.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
 #include "product.h"
 
 enum { ROWS_AT_ONCE = 32, WEIGHTS_AT_ONCE = 1 << 14 };
 
 void network_free(network *net) {
-    free(net->weights);
-    free(net->gradient);
-    free(net->first);
-    free(net->second);
-    free(net->x);
-    free(net->targets);
-    free(net->sums);
-    free(net->hidden);
-    free(net->scores);
-    free(net->back);
-    free(net->losses);
+    sl_arrays_free(&net->owned);
     *net = (network){0};
 }
 
-static float *zeros(int64_t rows, int64_t columns) {
-    return calloc((size_t)rows * (size_t)columns, sizeof(float));
+static float *zeros(network *net, int64_t rows, int64_t columns) {
+    return sl_array(&net->owned, (size_t)rows * (size_t)columns, sizeof(float));
 }
 
 /* Uniform with the deviation that keeps a layer's outputs as large as its inputs. */
@@ -40,19 +30,18 @@ bool network_create(network *net, const network_shape *shape, uint64_t seed, par
     const network_shape *s = shape;
     int64_t n1 = (int64_t)s->n_hidden * s->n_in, n2 = (int64_t)s->n_out * s->n_hidden;
     *net = (network){.shape = *s, .pool = pool, .n_weights = n1 + s->n_hidden + n2 + s->n_out};
-    net->weights = zeros(net->n_weights, 1);
-    net->gradient = zeros(net->n_weights, 1);
-    net->first = zeros(net->n_weights, 1);
-    net->second = zeros(net->n_weights, 1);
-    net->x = zeros(s->n_batch, s->n_in);
-    net->targets = zeros(s->n_batch, s->n_out);
-    net->sums = zeros(s->n_batch, s->n_hidden);
-    net->hidden = zeros(s->n_batch, s->n_hidden);
-    net->scores = zeros(s->n_batch, s->n_out);
-    net->back = zeros(s->n_batch, s->n_hidden);
-    net->losses = calloc((size_t)s->n_batch, sizeof *net->losses);
-    if (!net->weights || !net->gradient || !net->first || !net->second || !net->x ||
-        !net->targets || !net->sums || !net->hidden || !net->scores || !net->back || !net->losses) {
+    net->weights = zeros(net, net->n_weights, 1);
+    net->gradient = zeros(net, net->n_weights, 1);
+    net->first = zeros(net, net->n_weights, 1);
+    net->second = zeros(net, net->n_weights, 1);
+    net->x = zeros(net, s->n_batch, s->n_in);
+    net->targets = zeros(net, s->n_batch, s->n_out);
+    net->sums = zeros(net, s->n_batch, s->n_hidden);
+    net->hidden = zeros(net, s->n_batch, s->n_hidden);
+    net->scores = zeros(net, s->n_batch, s->n_out);
+    net->back = zeros(net, s->n_batch, s->n_hidden);
+    net->losses = sl_array(&net->owned, (size_t)s->n_batch, sizeof *net->losses);
+    if (net->owned.failed) {
         network_free(net);
         return false;
     }

@@ -8,6 +8,7 @@
 #define CLUSTER_BUILD_NETWORK_H
 
 #include <stdbool.h>
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "specrt_tools.h"
 
@@ -32,6 +33,7 @@ typedef struct network {
     float *scores;        /* [n_batch, n_out] */
     float *back;          /* [n_batch, n_hidden] gradient by `sums` */
     double *losses;       /* [n_batch] */
+    sl_arrays owned;      /* these */
 } network;
 
 /* network_create() : random weights from the seed, biases 0. @return false: no memory. */

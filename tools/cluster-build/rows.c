@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/io.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 
 enum { ROWS_BLOCK = 256 };
@@ -122,17 +122,16 @@ specrt_status rows_open(const specrt_head_desc *head, const uint8_t *reserved, i
     if (head->row_stride == 0) out->head.row_stride = specrt_row_bytes(head->dtype, head->n_cols);
     out->ids = malloc(n * sizeof *out->ids);
     out->inverses = malloc(n * sizeof *out->inverses);
-    s.squares = malloc(n * sizeof *s.squares);
-    s.digests = malloc(n * sizeof *s.digests);
-    s.scratch = malloc((size_t)threads * (size_t)head->n_cols * sizeof *s.scratch);
-    bool good = out->ids && out->inverses && s.squares && s.digests && s.scratch;
+    sl_arrays owned = {0};
+    s.squares = sl_array(&owned, n, sizeof *s.squares);
+    s.digests = sl_array(&owned, n, sizeof *s.digests);
+    s.scratch = sl_array(&owned, (size_t)threads * (size_t)head->n_cols, sizeof *s.scratch);
+    bool good = out->ids && out->inverses && !owned.failed;
     specrt_status status = good ? choose(&s, reserved, threads, err) : SPECRT_STATUS_NO_MEMORY;
     if (!status && !unit_rows_create(&out->units, out->n, (int32_t)head->n_cols))
         status = SPECRT_STATUS_NO_MEMORY;
     if (!status) sl_parallel_for(threads, (out->n + ROWS_BLOCK - 1) / ROWS_BLOCK, round_block, &s);
-    free(s.squares);
-    free(s.digests);
-    free(s.scratch);
+    sl_arrays_free(&owned);
     if (status) rows_close(out);
     if (status == SPECRT_STATUS_NO_MEMORY)
         return sl_error_no_memory_for(err, "%zu rows of the head", n);

@@ -7,9 +7,9 @@
 #include "kmeans_impl.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 
 enum { SEED_ROUNDS = 5, MOST_PER_ROUND = 2048, SEED_BATCH = 1024 };
@@ -173,10 +173,11 @@ static void choose_centres(seeding *s, const int32_t *weights, float *out) {
 
 static specrt_status reduce(seeding *s, float *out, specrt_error *err) {
     size_t n = (size_t)s->n_taken, n_cols = (size_t)s->r->units.n_cols;
-    int32_t *weights = calloc(n, sizeof *weights);
-    s->points = malloc(n * n_cols * sizeof *s->points);
-    s->gaps = malloc(n * sizeof *s->gaps);
-    bool good = weights && s->points && s->gaps;
+    sl_arrays owned = {0};
+    int32_t *weights = sl_array(&owned, n, sizeof *weights);
+    s->points = sl_array(&owned, n * n_cols, sizeof *s->points);
+    s->gaps = sl_array(&owned, n, sizeof *s->gaps);
+    bool good = !owned.failed;
     for (int32_t c = 0; c < s->n_taken && good; c++) {
         float *x = s->points + (size_t)c * n_cols;
         rows_read(s->r, s->taken[c], x);
@@ -184,9 +185,7 @@ static specrt_status reduce(seeding *s, float *out, specrt_error *err) {
     }
     for (int32_t i = 0; i < s->r->n && good; i++) weights[s->nearest[i]]++;
     if (good) choose_centres(s, weights, out);
-    free(weights);
-    free(s->points);
-    free(s->gaps);
+    sl_arrays_free(&owned);
     return good ? SPECRT_STATUS_OK : sl_error_no_memory(err, "k-means");
 }
 
@@ -197,18 +196,14 @@ specrt_status seed_centroids(const row_set *r, const kmeans_options *options,
     int64_t capacity = 1 + 2 * SEED_ROUNDS * (int64_t)per_round(options->n_clusters);
     if (capacity > r->n) capacity = r->n;
     s.scratch_floats = KMEANS_GROUP * width > n_cols ? KMEANS_GROUP * width : n_cols;
-    s.taken = malloc(n * sizeof *s.taken);
-    s.nearest = calloc(n, sizeof *s.nearest);
-    s.distances = malloc(n * sizeof *s.distances);
-    s.scratch = malloc((size_t)options->threads * s.scratch_floats * sizeof *s.scratch);
-    specrt_status status = SPECRT_STATUS_OK;
-    if (!s.taken || !s.nearest || !s.distances || !s.scratch)
-        status = sl_error_no_memory(err, "k-means");
+    sl_arrays owned = {0};
+    s.taken = sl_array(&owned, n, sizeof *s.taken);
+    s.nearest = sl_array(&owned, n, sizeof *s.nearest);
+    s.distances = sl_array(&owned, n, sizeof *s.distances);
+    s.scratch = sl_array(&owned, (size_t)options->threads * s.scratch_floats, sizeof *s.scratch);
+    specrt_status status = owned.failed ? sl_error_no_memory(err, "k-means") : SPECRT_STATUS_OK;
     if (!status) status = take_all(&s, kernels, (int32_t)capacity, err);
     if (!status) status = reduce(&s, out, err);
-    free(s.taken);
-    free(s.nearest);
-    free(s.distances);
-    free(s.scratch);
+    sl_arrays_free(&owned);
     return status;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#include "base/memory.h"
 #endif
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF /* a fused product would round otherwise than where there is none */
@@ -144,20 +145,17 @@ bool unit_rows_create(unit_rows *u, int32_t n, int32_t n_cols) {
     size_t m = (size_t)(n > 0 ? n : 1);
     *u = (unit_rows){.n = n, .n_cols = n_cols};
     u->stride = (n_cols + DOT_PAD - 1) / DOT_PAD * DOT_PAD;
-    u->q = calloc(m, (size_t)u->stride);
-    u->scales = malloc(m * sizeof *u->scales);
-    u->residuals = malloc(m * sizeof *u->residuals);
-    u->sums = malloc(m * sizeof *u->sums);
-    if (u->q && u->scales && u->residuals && u->sums) return true;
+    u->q = sl_array(&u->owned, m, (size_t)u->stride);
+    u->scales = sl_array(&u->owned, m, sizeof *u->scales);
+    u->residuals = sl_array(&u->owned, m, sizeof *u->residuals);
+    u->sums = sl_array(&u->owned, m, sizeof *u->sums);
+    if (!u->owned.failed) return true;
     unit_rows_free(u);
     return false;
 }
 
 void unit_rows_free(unit_rows *u) {
-    free(u->q);
-    free(u->scales);
-    free(u->residuals);
-    free(u->sums);
+    sl_arrays_free(&u->owned);
     *u = (unit_rows){0};
 }
 

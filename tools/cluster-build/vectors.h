@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/memory.h"
 #include "specrt.h"
 
 /* CLONES : a plain loop, compiled for each width of vectors. Not under ThreadSanitizer, which is not ready
@@ -43,6 +44,7 @@ typedef struct unit_rows {
     float *scales;    /* [n] */
     float *residuals; /* [n] |x - scale q| */
     int32_t *sums;    /* [n] of q */
+    sl_arrays owned;  /* these */
 } unit_rows;
 
 /* unit_rows_create() : room for n rows. @return false: no memory. */

@@ -58,6 +58,7 @@ typedef struct building {
     int32_t n_edges, n_groups;
     float *scores0, *scores; /* of links */
     int32_t *n_chosen;       /* [n + n_lists] of a list's links; the others are spare */
+    sl_arrays owned;
 } building;
 
 static uint64_t hash_of(uint64_t seed, int32_t node) {
@@ -359,37 +360,41 @@ static void make_view(building *b) {
                             .n_cols = x->n_cols};
 }
 
-/* sl_new() for what the index and its building consist of. */
-#define NEW(array, n, size) TRY(sl_new(array, n, size, "the index", err))
-
-static specrt_status allocate(building *b, specrt_error *err) {
+/* @return false: no memory */
+static bool allocate(building *b, const int32_t *ids) {
     size_t n = (size_t)b->n, m = (size_t)b->params->m;
     hnsw_index *x = b->index;
-    NEW(&x->starts, n + 1, sizeof *x->starts);
+    sl_arrays *kept = &x->owned, *owned = &b->owned;
+    x->ids = (int32_t *)sl_array(kept, n, sizeof *x->ids);
+    x->starts = (int32_t *)sl_array(kept, n + 1, sizeof *x->starts);
+    if (kept->failed) return false;
+    memcpy(x->ids, ids, n * sizeof *ids);
     make_levels(b);
     size_t n_lists = (size_t)x->header.n_lists;
-    NEW(&x->links0, n * 2 * m, sizeof *x->links0);
-    NEW(&x->links, n_lists * m, sizeof *x->links);
-    NEW(&x->codes, n, (size_t)x->n_cols);
-    NEW(&x->scales, n, sizeof *x->scales);
-    if (b->params->metric == INDEX_DISTANCES) NEW(&b->offsets, n, sizeof *b->offsets);
-    NEW(&b->order, n, sizeof *b->order);
+    x->links0 = (int32_t *)sl_array(kept, n * 2 * m, sizeof *x->links0);
+    x->links = (int32_t *)sl_array(kept, n_lists * m, sizeof *x->links);
+    x->codes = (int8_t *)sl_array(kept, n, (size_t)x->n_cols);
+    x->scales = (float *)sl_array(kept, n, sizeof *x->scales);
+    if (b->params->metric == INDEX_DISTANCES)
+        b->offsets = (float *)sl_array(owned, n, sizeof *b->offsets);
+    b->order = (int32_t *)sl_array(owned, n, sizeof *b->order);
     size_t n_edges = (size_t)MAX_BATCH * m * (SPECRT_HNSW_MAX_LEVEL + 1);
-    NEW(&b->edges, n_edges, sizeof *b->edges);
-    NEW(&b->groups, n_edges, sizeof *b->groups);
-    NEW(&b->group_of, n + n_lists, sizeof *b->group_of);
-    NEW(&b->n_chosen, n + n_lists, sizeof *b->n_chosen);
-    NEW(&b->scores0, n * 2 * m, sizeof *b->scores0);
-    NEW(&b->scores, n_lists * m, sizeof *b->scores);
-    NEW(&b->keys, n, sizeof *b->keys);
-    NEW(&b->workers, (size_t)b->params->threads, sizeof *b->workers);
+    b->edges = (edge *)sl_array(owned, n_edges, sizeof *b->edges);
+    b->groups = (group *)sl_array(owned, n_edges, sizeof *b->groups);
+    b->group_of = (int32_t *)sl_array(owned, n + n_lists, sizeof *b->group_of);
+    b->n_chosen = (int32_t *)sl_array(owned, n + n_lists, sizeof *b->n_chosen);
+    b->scores0 = (float *)sl_array(owned, n * 2 * m, sizeof *b->scores0);
+    b->scores = (float *)sl_array(owned, n_lists * m, sizeof *b->scores);
+    b->keys = (index_hashed *)sl_array(owned, n, sizeof *b->keys);
+    b->workers = (worker *)sl_array(owned, (size_t)b->params->threads, sizeof *b->workers);
+    if (kept->failed || owned->failed) return false;
     make_view(b);
     size_t scratch = specrt_hnsw_scratch_bytes(&b->view, b->params->ef_construction);
     for (int i = 0; i < b->params->threads; i++) {
-        NEW(&b->workers[i].scratch, 1, scratch);
-        NEW(&b->workers[i].row, (size_t)b->rows->n_cols, sizeof(float));
+        b->workers[i].scratch = sl_array(owned, 1, scratch);
+        b->workers[i].row = (float *)sl_array(owned, (size_t)b->rows->n_cols, sizeof(float));
     }
-    return SPECRT_STATUS_OK;
+    return !owned->failed;
 }
 
 /* No links yet. */
@@ -412,31 +417,15 @@ static void insert_all(building *b) {
     }
 }
 
-static specrt_status build(building *b, specrt_error *err) {
-    TRY(allocate(b, err));
+/* @return false: no memory */
+static bool build(building *b, const int32_t *ids) {
+    if (!allocate(b, ids)) return false;
     clear(b);
     make_order(b);
     sl_parallel_for(b->params->threads, b->n, copy_row, b);
     if (b->offsets) lengthen(b);
     insert_all(b);
-    return repair(b) ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the index");
-}
-
-static void building_free(building *b) {
-    for (int i = 0; b->workers && i < b->params->threads; i++) {
-        free(b->workers[i].scratch);
-        free(b->workers[i].row);
-    }
-    free(b->workers);
-    free(b->offsets);
-    free(b->keys);
-    free(b->order);
-    free(b->edges);
-    free(b->groups);
-    free(b->group_of);
-    free(b->scores0);
-    free(b->scores);
-    free(b->n_chosen);
+    return repair(b);
 }
 
 specrt_status index_build(const specrt_head_desc *rows, const int32_t *ids, int32_t n,
@@ -450,20 +439,12 @@ specrt_status index_build(const specrt_head_desc *rows, const int32_t *ids, int3
                                    .ef_construction = params->ef_construction,
                                    .ef = params->ef_construction}};
     out->n_cols = (rows->n_cols + PAD - 1) / PAD * PAD;
-    out->ids = (int32_t *)malloc((size_t)n * sizeof *out->ids);
-    if (!out->ids) return sl_error_no_memory_for(err, "the index");
-    memcpy(out->ids, ids, (size_t)n * sizeof *ids);
-    specrt_status status = build(&b, err);
-    building_free(&b);
-    return status;
+    bool good = build(&b, ids);
+    sl_arrays_free(&b.owned);
+    return good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the index");
 }
 
 void index_free(hnsw_index *index) {
-    free(index->ids);
-    free(index->starts);
-    free(index->links0);
-    free(index->links);
-    free(index->codes);
-    free(index->scales);
+    sl_arrays_free(&index->owned);
     *index = (hnsw_index){.header = {0}};
 }

@@ -2,9 +2,9 @@
 #ifndef HNSW_BUILD_INDEX_H
 #define HNSW_BUILD_INDEX_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/memory.h"
 #include "specrt_tools.h"
 
 enum { INDEX_PRODUCTS, INDEX_DISTANCES }; /* specrt_hnsw_header.metric */
@@ -20,9 +20,10 @@ typedef struct index_params {
 
 typedef struct hnsw_index {
     specrt_hnsw_header header;              /* vectors, ef and recall are not set here */
-    int32_t *ids, *starts, *links0, *links; /* as in the section; owned */
+    int32_t *ids, *starts, *links0, *links; /* as in the section */
     int8_t *codes;                          /* [n_nodes, n_cols] */
     float *scales;                          /* [n_nodes] */
+    sl_arrays owned;                        /* these */
     int64_t n_cols;                         /* dim rounded up to 64 */
     int32_t n_repaired;                     /* nodes that no link led to */
 } hnsw_index;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "build.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/progress.h"
 
@@ -116,14 +117,15 @@ static specrt_status eigen(double *a, int d, int rank, double *values, double *v
                            specrt_error *err) {
     int from = d - rank + 1, found, info, want = -1, iwant;
     double zero = 0, size;
-    int *support = malloc(2 * (size_t)rank * sizeof *support), *iwork = NULL;
-    double *all = malloc((size_t)d * sizeof *all), *work = NULL;
+    sl_arrays owned = {0};
+    int *support = sl_array(&owned, 2 * (size_t)rank, sizeof *support);
+    double *all = sl_array(&owned, (size_t)d, sizeof *all);
     dsyevr_("V", "I", "U", &d, a, &d, &zero, &zero, &from, &d, &zero, &found, all, vectors, &d,
             support, &size, &want, &iwant, &want, &info);
     want = (int)size;
-    work = malloc((size_t)want * sizeof *work);
-    iwork = malloc((size_t)iwant * sizeof *iwork);
-    bool good = support && all && work && iwork;
+    double *work = sl_array(&owned, (size_t)want, sizeof *work);
+    int *iwork = sl_array(&owned, (size_t)iwant, sizeof *iwork);
+    bool good = !owned.failed;
     if (good)
         dsyevr_("V", "I", "U", &d, a, &d, &zero, &zero, &from, &d, &zero, &found, all, vectors, &d,
                 support, work, &want, iwork, &iwant, &info);
@@ -136,10 +138,7 @@ static specrt_status eigen(double *a, int d, int rank, double *values, double *v
             *other = t;
         }
     for (int i = 0; good && i < rank; i++) values[i] = all[rank - 1 - i];
-    free(support);
-    free(all);
-    free(work);
-    free(iwork);
+    sl_arrays_free(&owned);
     return good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "%d directions of %d", rank, d);
 }
 
@@ -150,6 +149,7 @@ typedef struct plan {
     double *g, *c;        /* [d, d] moments of rows and, or NULL, of states: then its factor L */
     double *values, *v;   /* [rank], [rank, d] */
     double *basis, *lift; /* [rank, d] */
+    sl_arrays owned;
 } plan;
 
 /* v, the best directions, as basis and lift: z = basis h, h ~ lift' z. */
@@ -220,26 +220,20 @@ specrt_status basis_make(const row_order *o, const state_set *states, int32_t ra
     size_t d = (size_t)o->n_cols, n = (size_t)rank * d;
     plan p = {.d = o->n_cols, .rank = rank < o->n_cols ? rank : o->n_cols};
     *out = (basis){.rank = rank, .n_cols = o->n_cols};
-    out->basis = calloc(n, sizeof *out->basis);
-    out->codes = calloc(n, sizeof *out->codes);
-    out->weights = calloc((size_t)rank, sizeof *out->weights);
-    out->center = calloc(d, sizeof *out->center);
-    p.g = calloc(d * d, sizeof *p.g);
-    p.c = states ? calloc(d * d, sizeof *p.c) : NULL;
-    p.values = malloc((size_t)rank * sizeof *p.values);
-    p.v = malloc(n * sizeof *p.v);
-    p.basis = malloc(n * sizeof *p.basis);
-    p.lift = malloc(n * sizeof *p.lift);
-    bool good = out->basis && out->codes && out->weights && out->center && p.g &&
-                (p.c || !states) && p.values && p.v && p.basis && p.lift;
-    specrt_status status = good ? fill(&p, o, states, threads, common, out, err)
-                                : sl_error_no_memory_for(err, "the basis");
-    free(p.g);
-    free(p.c);
-    free(p.values);
-    free(p.v);
-    free(p.basis);
-    free(p.lift);
+    out->basis = sl_array(&out->owned, n, sizeof *out->basis);
+    out->codes = sl_array(&out->owned, n, sizeof *out->codes);
+    out->weights = sl_array(&out->owned, (size_t)rank, sizeof *out->weights);
+    out->center = sl_array(&out->owned, d, sizeof *out->center);
+    p.g = sl_array(&p.owned, d * d, sizeof *p.g);
+    if (states) p.c = sl_array(&p.owned, d * d, sizeof *p.c);
+    p.values = sl_array(&p.owned, (size_t)rank, sizeof *p.values);
+    p.v = sl_array(&p.owned, n, sizeof *p.v);
+    p.basis = sl_array(&p.owned, n, sizeof *p.basis);
+    p.lift = sl_array(&p.owned, n, sizeof *p.lift);
+    specrt_status status = out->owned.failed || p.owned.failed
+                               ? sl_error_no_memory_for(err, "the basis")
+                               : fill(&p, o, states, threads, common, out, err);
+    sl_arrays_free(&p.owned);
     return status;
 }
 
@@ -257,9 +251,6 @@ void basis_apply(const basis *b, const row_order *o, int32_t first, int32_t n, f
 }
 
 void basis_free(basis *b) {
-    free(b->basis);
-    free(b->codes);
-    free(b->weights);
-    free(b->center);
+    sl_arrays_free(&b->owned);
     *b = (basis){0};
 }

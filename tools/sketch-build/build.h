@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/cli.h"
+#include "base/memory.h"
 #include "model/model.h"
 #include "specrt_tools.h"
 
@@ -75,6 +76,7 @@ typedef struct basis {
     float *center;   /* [n_cols] the mean of states, or zeros */
     double *codes;   /* [rank, n_cols] */
     double *weights; /* [rank] what an error of x counts in each direction */
+    sl_arrays owned; /* these */
     double unit;
 } basis;
 

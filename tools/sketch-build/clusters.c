@@ -25,6 +25,7 @@ typedef struct kmeans {
     uint32_t *starts; /* [n + 1] */
     double *scratch;  /* [threads, CLUSTERS_BLOCK, room] */
     float *row;       /* [threads, n_cols] */
+    sl_arrays owned;  /* all of these */
     size_t room;
 } kmeans;
 
@@ -168,15 +169,16 @@ static specrt_status allot(kmeans *k, int threads, row_clusters *out, specrt_err
     size_t n = (size_t)k->n, n_rows = (size_t)k->o->n, dim = (size_t)k->dim;
     size_t d = (size_t)k->o->n_cols;
     k->room = dim + (n > d ? n : d);
-    TRY(sl_new(&k->points, n_rows * dim, sizeof *k->points, "the clusters", err));
-    TRY(sl_new(&k->means, n * dim, sizeof *k->means, "the clusters", err));
-    TRY(sl_new(&k->squares, n, sizeof *k->squares, "the clusters", err));
-    TRY(sl_new(&k->nearest, n_rows, sizeof *k->nearest, "the clusters", err));
-    TRY(sl_new(&k->members, n_rows, sizeof *k->members, "the clusters", err));
-    TRY(sl_new(&k->starts, n + 1, sizeof *k->starts, "the clusters", err));
-    TRY(sl_new(&k->scratch, (size_t)threads * CLUSTERS_BLOCK * k->room, sizeof *k->scratch,
-               "the clusters", err));
-    TRY(sl_new(&k->row, (size_t)threads * d, sizeof *k->row, "the clusters", err));
+    k->points = sl_array(&k->owned, n_rows * dim, sizeof *k->points);
+    k->means = sl_array(&k->owned, n * dim, sizeof *k->means);
+    k->squares = sl_array(&k->owned, n, sizeof *k->squares);
+    k->nearest = sl_array(&k->owned, n_rows, sizeof *k->nearest);
+    k->members = sl_array(&k->owned, n_rows, sizeof *k->members);
+    k->starts = sl_array(&k->owned, n + 1, sizeof *k->starts);
+    k->scratch =
+        sl_array(&k->owned, (size_t)threads * CLUSTERS_BLOCK * k->room, sizeof *k->scratch);
+    k->row = sl_array(&k->owned, (size_t)threads * d, sizeof *k->row);
+    if (k->owned.failed) return sl_error_no_memory_for(err, "the clusters");
     TRY(sl_new(&out->means, n * dim, sizeof *out->means, "the clusters", err));
     return sl_new(&out->starts, n + 1, sizeof *out->starts, "the clusters", err);
 }
@@ -189,13 +191,6 @@ specrt_status clusters_make(row_order *o, const basis *b, int32_t n, int threads
     if (!status) iterate(&k, threads, common->progress);
     if (!status) keep_full(&k, out);
     if (!status) status = arrange(&k, o, err);
-    free(k.points);
-    free(k.means);
-    free(k.squares);
-    free(k.nearest);
-    free(k.members);
-    free(k.starts);
-    free(k.scratch);
-    free(k.row);
+    sl_arrays_free(&k.owned);
     return status;
 }

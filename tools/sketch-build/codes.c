@@ -6,7 +6,7 @@
 #include <string.h>
 #include "build.h"
 #include "base/error.h"
-#include "base/io.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 
 enum { CODES_BLOCK = 64, Q8_BLOCK = 32 };
@@ -282,22 +282,19 @@ specrt_status sketch_make(const row_order *o, const basis *b, const row_clusters
     coding c = {.o = o, .b = b, .view = &out->view};
     *out = (sketch){.n_bytes = lay_out(&h, NULL, NULL)};
     out->bytes = calloc(1, out->n_bytes);
-    c.rows = malloc(blocks * d * sizeof *c.rows);
-    c.codes = malloc(blocks * (size_t)b->rank * sizeof *c.codes);
-    c.scratch = malloc((size_t)threads * d * sizeof *c.scratch);
-    c.scales = malloc(n * sizeof *c.scales);
-    c.constants = malloc(n * sizeof *c.constants);
-    bool good = out->bytes && c.rows && c.codes && c.scratch && c.scales && c.constants;
+    sl_arrays owned = {0};
+    c.rows = sl_array(&owned, blocks * d, sizeof *c.rows);
+    c.codes = sl_array(&owned, blocks * (size_t)b->rank, sizeof *c.codes);
+    c.scratch = sl_array(&owned, (size_t)threads * d, sizeof *c.scratch);
+    c.scales = sl_array(&owned, n, sizeof *c.scales);
+    c.constants = sl_array(&owned, n, sizeof *c.constants);
+    bool good = out->bytes && !owned.failed;
     if (good) {
         memcpy(out->bytes, &h, sizeof h);
         lay_out(&h, out->bytes, &out->view);
         fill(&c, threads);
         fill_clusters(&c, clusters);
     }
-    free(c.rows);
-    free(c.codes);
-    free(c.scratch);
-    free(c.scales);
-    free(c.constants);
+    sl_arrays_free(&owned);
     return good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the codes");
 }

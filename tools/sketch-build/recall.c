@@ -6,7 +6,7 @@
 #include <string.h>
 #include "build.h"
 #include "base/error.h"
-#include "base/io.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 
 /* Some states at a time, so that codes are read out once for all of them. */
@@ -38,6 +38,7 @@ typedef struct measuring {
     int32_t *firsts;              /* [states, keeps, rows] of the best */
     struct probed_recall *probed; /* [states, BUILD_MAX_PROBED] sums */
     scratch *scratch;             /* [threads] */
+    sl_arrays owned;              /* all of these */
 } measuring;
 
 /* Whole numbers q of z [n]. @return their unit. */
@@ -237,38 +238,28 @@ static void judge(sketch_recall_table *t, const measuring *m, double enough) {
         }
 }
 
-static bool scratch_create(measuring *m, int threads) {
-    size_t rank = (size_t)m->s->view.header->rank, n = (size_t)m->s->view.header->n_rows;
-    size_t n_clusters = (size_t)m->s->view.header->n_clusters;
-    bool good = m->scratch != NULL;
-    for (int i = 0; good && i < threads; i++) {
-        scratch *s = &m->scratch[i];
-        s->preview = malloc(STATES_BATCH * n * sizeof(float));
-        s->refined = malloc(STATES_BATCH * n * sizeof(float));
-        s->q = malloc(2 * STATES_BATCH * rank * sizeof(float));
-        s->codes = malloc(ROWS_BATCH * rank * sizeof(float));
-        s->sums = malloc(STATES_BATCH * ROWS_BATCH * sizeof(float));
-        s->means = malloc((STATES_BATCH * n_clusters + 1) * sizeof(float));
-        s->ranked = malloc((n_clusters + 1) * sizeof *s->ranked);
-        s->blocks = malloc(n / BLOCK_PLACES + 1);
-        good = s->preview && s->refined && s->means && s->ranked && s->blocks && s->q && s->codes &&
-               s->sums;
-    }
-    return good;
-}
-
-static void scratch_free(measuring *m, int threads) {
+static void allocate(measuring *m, int threads) {
+    const specrt_sketch_header *h = m->s->view.header;
+    size_t rank = (size_t)h->rank, n = (size_t)h->n_rows, n_clusters = (size_t)h->n_clusters;
+    size_t n_states = (size_t)m->states->n_measured;
+    size_t cells = n_states * BUILD_MAX_KEEPS * BUILD_MAX_ROWS;
+    m->basis = sl_array(&m->owned, rank * (size_t)h->n_cols, sizeof *m->basis);
+    m->places = sl_array(&m->owned, n, sizeof *m->places);
+    m->hits = sl_array(&m->owned, cells, sizeof *m->hits);
+    m->firsts = sl_array(&m->owned, cells, sizeof *m->firsts);
+    m->probed = sl_array(&m->owned, n_states * BUILD_MAX_PROBED, sizeof *m->probed);
+    m->scratch = sl_array(&m->owned, (size_t)threads, sizeof *m->scratch);
     for (int i = 0; m->scratch && i < threads; i++) {
-        free(m->scratch[i].preview);
-        free(m->scratch[i].refined);
-        free(m->scratch[i].means);
-        free(m->scratch[i].ranked);
-        free(m->scratch[i].blocks);
-        free(m->scratch[i].q);
-        free(m->scratch[i].codes);
-        free(m->scratch[i].sums);
+        scratch *s = &m->scratch[i];
+        s->preview = sl_array(&m->owned, STATES_BATCH * n, sizeof(float));
+        s->refined = sl_array(&m->owned, STATES_BATCH * n, sizeof(float));
+        s->q = sl_array(&m->owned, 2 * STATES_BATCH * rank, sizeof(float));
+        s->codes = sl_array(&m->owned, ROWS_BATCH * rank, sizeof(float));
+        s->sums = sl_array(&m->owned, STATES_BATCH * ROWS_BATCH, sizeof(float));
+        s->means = sl_array(&m->owned, STATES_BATCH * n_clusters, sizeof(float));
+        s->ranked = sl_array(&m->owned, n_clusters, sizeof *s->ranked);
+        s->blocks = sl_array(&m->owned, n / BLOCK_PLACES + 1, 1);
     }
-    free(m->scratch);
 }
 
 static void read_basis(const measuring *m) {
@@ -283,21 +274,12 @@ static void read_basis(const measuring *m) {
 specrt_status sketch_recall_measure(const sketch *s, const state_set *states, double enough,
                                     size_t row_bytes, int threads, sketch_recall_table *out,
                                     specrt_error *err) {
-    const specrt_sketch_header *h = s->view.header;
-    size_t n = (size_t)h->n_rows;
-    size_t cells = (size_t)states->n_measured * BUILD_MAX_KEEPS * BUILD_MAX_ROWS;
     measuring m = {.s = s, .states = states, .table = out};
     *out = (sketch_recall_table){0};
-    choose(out, h, row_bytes);
-    choose_probed(out, h);
-    m.basis = malloc((size_t)h->rank * (size_t)h->n_cols * sizeof *m.basis);
-    m.places = malloc(n * sizeof *m.places);
-    m.hits = calloc(cells, sizeof *m.hits);
-    m.firsts = calloc(cells, sizeof *m.firsts);
-    m.probed = calloc((size_t)states->n_measured * BUILD_MAX_PROBED, sizeof *m.probed);
-    m.scratch = calloc((size_t)threads, sizeof *m.scratch);
-    bool good =
-        scratch_create(&m, threads) && m.basis && m.places && m.hits && m.firsts && m.probed;
+    choose(out, s->view.header, row_bytes);
+    choose_probed(out, s->view.header);
+    allocate(&m, threads);
+    bool good = !m.owned.failed;
     openblas_set_num_threads(1);
     if (good) {
         read_basis(&m);
@@ -306,11 +288,6 @@ specrt_status sketch_recall_measure(const sketch *s, const state_set *states, do
         judge(out, &m, enough);
         judge_probed(out, &m);
     }
-    scratch_free(&m, threads);
-    free(m.basis);
-    free(m.places);
-    free(m.hits);
-    free(m.firsts);
-    free(m.probed);
+    sl_arrays_free(&m.owned);
     return good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the measure");
 }

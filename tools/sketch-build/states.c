@@ -5,6 +5,7 @@
 #include <string.h>
 #include "build.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 
 void states_free(state_set *s) {
@@ -200,14 +201,14 @@ static specrt_status rank_all(truth *t, float *rows, int threads, specrt_error *
 
 specrt_status states_truth(state_set *s, const row_order *o, int threads, specrt_error *err) {
     size_t n = (size_t)s->n_measured * BUILD_K;
-    float *rows = calloc((size_t)TRUTH_ROWS * (size_t)s->dim, sizeof *rows);
-    truth t = {.s = s,
-               .o = o,
-               .logits = malloc((size_t)threads * TRUTH_BATCH * TRUTH_ROWS * sizeof(float)),
-               .scores = malloc(n * sizeof(float))};
+    sl_arrays owned = {0};
+    float *rows = sl_array(&owned, (size_t)TRUTH_ROWS * (size_t)s->dim, sizeof *rows);
+    truth t = {.s = s, .o = o};
+    t.logits = sl_array(&owned, (size_t)threads * TRUTH_BATCH * TRUTH_ROWS, sizeof *t.logits);
+    t.scores = sl_array(&owned, n, sizeof *t.scores);
     s->best = malloc(n * sizeof *s->best);
     s->least = malloc((size_t)s->n_measured * sizeof *s->least);
-    specrt_status status = rows && t.logits && t.scores && s->best && s->least
+    specrt_status status = !owned.failed && s->best && s->least
                                ? SPECRT_STATUS_OK
                                : sl_error_no_memory_for(err, "the states");
     for (size_t i = 0; i < n && !status; i++) {
@@ -217,8 +218,6 @@ specrt_status states_truth(state_set *s, const row_order *o, int threads, specrt
     if (!status) status = rank_all(&t, rows, threads, err);
     for (int32_t i = 0; i < s->n_measured && !status; i++)
         s->least[i] = t.scores[(size_t)(i + 1) * BUILD_K - 1];
-    free(rows);
-    free(t.logits);
-    free(t.scores);
+    sl_arrays_free(&owned);
     return status;
 }

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/order.h"
 
 /* The groups of a ranking, in its order. */
@@ -69,28 +69,19 @@ typedef struct scores {
     uint64_t *all, *folds[COUNTS_MAX_FOLDS]; /* [n_vocab], owned */
     entry *entries;                          /* [n_vocab] ranked by all text, owned */
     entry *parted, *ranked;                  /* [n_vocab] of rank_rest(), owned */
+    sl_arrays owned;                         /* these */
     uint64_t completions;
 } scores;
 
 static bool scores_create(scores *s, int n_folds, size_t n_vocab) {
-    bool ok = true;
-    *s = (scores){.all = (uint64_t *)calloc(n_vocab, sizeof *s->all),
-                  .entries = (entry *)malloc(n_vocab * sizeof *s->entries),
-                  .parted = (entry *)malloc(n_vocab * sizeof *s->parted),
-                  .ranked = (entry *)malloc(n_vocab * sizeof *s->ranked)};
-    for (int f = 0; f < n_folds; f++) {
-        s->folds[f] = (uint64_t *)calloc(n_vocab, sizeof *s->folds[f]);
-        ok = ok && s->folds[f];
-    }
-    return ok && s->all && s->entries && s->parted && s->ranked;
-}
-
-static void scores_free(scores *s) {
-    for (int f = 0; f < COUNTS_MAX_FOLDS; f++) free(s->folds[f]);
-    free(s->all);
-    free(s->entries);
-    free(s->parted);
-    free(s->ranked);
+    *s = (scores){0};
+    s->all = (uint64_t *)sl_array(&s->owned, n_vocab, sizeof *s->all);
+    s->entries = (entry *)sl_array(&s->owned, n_vocab, sizeof *s->entries);
+    s->parted = (entry *)sl_array(&s->owned, n_vocab, sizeof *s->parted);
+    s->ranked = (entry *)sl_array(&s->owned, n_vocab, sizeof *s->ranked);
+    for (int f = 0; f < n_folds; f++)
+        s->folds[f] = (uint64_t *)sl_array(&s->owned, n_vocab, sizeof *s->folds[f]);
+    return !s->owned.failed;
 }
 
 /* All text is rounded without regard to its folds, so they do not change the ranking. */
@@ -235,7 +226,7 @@ specrt_status calibrate_ranking_create(const counts *c, const double *weights, c
                                .n_folds = sl_counts_n_folds(c)};
     bool ok =
         scores_create(&s, out->n_folds, (size_t)n) && rank_all(c, weights, keep, n_keep, &s, out);
-    scores_free(&s);
+    sl_arrays_free(&s.owned);
     if (!ok) calibrate_ranking_free(out);
     return ok ? SPECRT_STATUS_OK : sl_error_no_memory(err, NULL);
 }
