@@ -4,7 +4,6 @@
  * OUT.f32 receives the centroids, for peers_kmeans.py. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "../tests/fixture.h"
 #include "base/measure.h"
 #include "machine.h"

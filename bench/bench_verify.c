@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include "../tests/fixture.h"
 #include "base/curve.h"
 #include "base/measure.h"

@@ -3,7 +3,6 @@
 #include "specrt_tools.h"
 #include "engine/infer/auto.h"
 
-#include <stdio.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"

@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include "base/error.h"
 #include "base/json.h"
 #include "model/checkpoint.h"

@@ -10,7 +10,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "base/io.h"
 #include "base/system.h"
 #include "specrt_tools.h"
 

@@ -2,7 +2,6 @@
 #include "specrt_tools.h"
 #include "corpus/corpus_impl.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/memory.h"

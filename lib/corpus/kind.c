@@ -3,8 +3,6 @@
 #include "specrt_tools.h"
 #include "corpus/corpus_impl.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include "formats/npy.h"

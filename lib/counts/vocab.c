@@ -1,6 +1,5 @@
 /* vocab.c : what counts know of their vocabulary, from a tokenizer or without one. */
 #include <stdlib.h>
-#include <string.h>
 #include "counts/counts.h"
 #include "base/error.h"
 

@@ -4,7 +4,6 @@
 #include "model/checkpoint.h"
 
 #include <fnmatch.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "model/ordered_head.h"

@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include "base/error.h"
-#include "base/io.h"
 #include "base/parallel.h"
 
 typedef struct checking {

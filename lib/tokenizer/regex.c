@@ -5,7 +5,6 @@
 #include "tokenizer/split.h"
 
 #include <pcre2.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 #ifndef CLUSTER_BUILD_KMEANS_H
 #define CLUSTER_BUILD_KMEANS_H
 
-#include <stdbool.h>
 #include "rows.h"
 
 typedef struct kmeans_options {

@@ -9,7 +9,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 #include "base/error.h"
 #include "base/measure.h"
 #include "base/memory.h"

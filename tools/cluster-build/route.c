@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/io.h"
 #include "train.h"
 #include "base/error.h"
 #include "base/order.h"

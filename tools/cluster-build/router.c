@@ -5,7 +5,6 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/measure.h"
-#include "base/text.h"
 
 void router_training_free(router_training *t) {
     examples_free(&t->examples);

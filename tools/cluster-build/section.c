@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/io.h"
 #include "base/order.h"
 
 void router_weights_free(router_weights *w) {

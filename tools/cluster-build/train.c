@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/io.h"
 #include "model/head_rows.h"
 
 void train_curve_free(train_curve *curve) {

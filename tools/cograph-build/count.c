@@ -2,7 +2,6 @@
 #include "build.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/memory.h"

@@ -16,7 +16,6 @@
 #include "formats/bundle_write.h"
 #include "counts/id_ranges.h"
 #include "base/mpi.h"
-#include "base/text.h"
 
 /* ---- input ---- */
 

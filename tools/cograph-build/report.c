@@ -2,7 +2,6 @@
 #include "build.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include "base/json.h"
 #include "base/measure.h"
 #include "base/text.h"

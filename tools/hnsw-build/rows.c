@@ -1,5 +1,4 @@
 /* rows.c : which rows are indexed, and the bytes of the section with its vectors. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "index.h"

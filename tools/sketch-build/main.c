@@ -4,8 +4,6 @@
  *     trace -> states.c ------------------^                      recall.c (what a search finds), advice.c
  */
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 #include "build.h"
 #include "base/error.h"
 #include "base/measure.h"

@@ -1,7 +1,5 @@
 /* order.c : the rows of a head by rank, their weights and their mean. */
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "build.h"
 #include "base/error.h"
 #include "base/memory.h"

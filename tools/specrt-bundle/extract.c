@@ -1,5 +1,4 @@
 /* extract.c : specrt-bundle extract. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

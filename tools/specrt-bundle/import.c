@@ -3,8 +3,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include "formats/bundle_write.h"
 #include "base/error.h"
 #include "base/io.h"

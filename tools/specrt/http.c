@@ -3,14 +3,12 @@
  * and, as the last line, the status to a pipe, which is read up to the limit of the answer. */
 #include "http.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/child.h"
 #include "base/error.h"
-#include "base/io.h"
 #include "base/json.h"
 #include "base/system.h"
 #include "base/text.h"

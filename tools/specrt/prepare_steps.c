@@ -1,6 +1,5 @@
 /* prepare_steps.c : the commands of `specrt prepare`, in their order. */
 #include <json-c/json.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
 #include "estimate.h"

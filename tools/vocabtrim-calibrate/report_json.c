@@ -3,7 +3,6 @@
 #include "calibrate.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/measure.h"
 

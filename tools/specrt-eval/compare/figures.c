@@ -2,11 +2,9 @@
  * turns, as Spec-Bench has it, and speed-ups ratios of such means. */
 #include <math.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/order.h"
-#include "base/text.h"
 #include "compare.h"
 
 enum { RESAMPLES = 1000 };

@@ -3,8 +3,6 @@
  * one, and two nearly equal logits may change places. There the token must be the target's own: drawn again
  * when the target alone is fed the same tokens in the same passes. The report says how far apart plain
  * decoding had the two logits. */
-#include <stdlib.h>
-#include <string.h>
 #include "compare.h"
 #include "base/error.h"
 #include "base/json.h"

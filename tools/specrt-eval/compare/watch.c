@@ -1,7 +1,6 @@
 /* watch.c : what compare sees of each cycle beside its time: what the lists held of what the target
  * wanted, what events cost, how accept length goes on after a change of domain. */
 #include <math.h>
-#include <stdlib.h>
 #include "base/memory.h"
 #include "compare.h"
 

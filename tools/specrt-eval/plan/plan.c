@@ -9,7 +9,6 @@
 #include "base/io.h"
 #include "base/measure.h"
 #include "base/memory.h"
-#include "base/text.h"
 #include "run.h"
 
 /* ---- policies ---- */

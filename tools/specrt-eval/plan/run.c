@@ -1,8 +1,6 @@
 /* run.c : policies decode a few prompts under wide trees; what narrower ones would have emitted is read
  * off each cycle's tree. */
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "run.h"
 #include "base/error.h"
 #include "base/memory.h"

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/cli.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/parallel.h"

@@ -1,6 +1,5 @@
 /* rescore.c : the drafter's best tokens by a copy of its head in another type: recorded states times its
  * rows, in the place of what was recorded. Everything else of a cycle is as it was. */
-#include <math.h>
 #include <string.h>
 #include "base/error.h"
 #include "impl.h"

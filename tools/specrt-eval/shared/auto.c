@@ -2,7 +2,6 @@
  * file of costs that is kept; else costs that are measured for the run. */
 #include "eval.h"
 
-#include <string.h>
 #include "base/error.h"
 #include "base/text.h"
 #include "engine/backend/costs.h"
