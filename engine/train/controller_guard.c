@@ -8,6 +8,7 @@
 #include "base/measure.h"
 #include "base/memory.h"
 #include "engine/train/controller_impl.h"
+#include "model/token_pick.h"
 
 #define GUARD_MEMORY 0.9 /* of the moving sums, from look to look */
 #define GUARD_GAIN   0.98 /* of the frozen drafter's cycles: the best of many trials is partly luck */
@@ -74,10 +75,7 @@ specrt_status guard_create(engine_controller *c, specrt_error *err) {
     TRY(sl_new(&w->logits, CONTROLLER_CHUNK, GUARD_RIVALS * sizeof *w->logits, ALIGNMENT, err));
     int32_t n_rows = c->align->m->head.segment.n_rows;
     if (!d->d2t && n_rows >= c->n_logits) return SPECRT_STATUS_OK;
-    TRY(sl_new(&w->row_of, n, sizeof *w->row_of, ALIGNMENT, err));
-    memset(w->row_of, 0xff, n * sizeof *w->row_of); /* -1: no row */
-    for (int32_t row = 0; row < n_rows; row++) w->row_of[d->d2t ? d->d2t[row] : row] = row;
-    return SPECRT_STATUS_OK;
+    return sl_token_rows(d->d2t, n_rows, c->n_logits, ALIGNMENT, &w->row_of, err);
 }
 
 void guard_free(engine_controller *c) {

@@ -85,6 +85,11 @@ json_object *sl_json_get(json_object *o, const char *key) {
     return value;
 }
 
+json_object *sl_json_get_type(json_object *o, const char *key, json_type type) {
+    json_object *value = sl_json_get(o, key);
+    return json_object_is_type(value, type) ? value : NULL;
+}
+
 const char *sl_json_get_text(json_object *o, const char *key) {
     json_object *value = sl_json_get(o, key);
     return json_object_is_type(value, json_type_string) ? json_object_get_string(value) : NULL;

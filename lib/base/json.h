@@ -21,6 +21,8 @@ json_object *sl_json_hex64(uint64_t x);                 /* 16 digits, the highes
  * (null, say), or has no such key, or null, or for the second call no text there. */
 json_object *sl_json_get(json_object *o, const char *key);
 const char *sl_json_get_text(json_object *o, const char *key);
+json_object *sl_json_get_type(json_object *o, const char *key,
+                              json_type type); /* NULL for others */
 
 size_t sl_json_length(json_object *o); /* items of an array; 0: it is none */
 

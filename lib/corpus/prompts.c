@@ -128,18 +128,6 @@ static specrt_status take_calls(json_object *turns, json_object *record, prompt 
     return SPECRT_STATUS_OK;
 }
 
-/* The array under a key; NULL: none. */
-static json_object *array_under(json_object *record, const char *key) {
-    json_object *value = sl_json_get(record, key);
-    return json_object_is_type(value, json_type_array) ? value : NULL;
-}
-
-/* The object under a key; NULL: none. */
-static json_object *object_under(json_object *record, const char *key) {
-    json_object *value = sl_json_get(record, key);
-    return json_object_is_type(value, json_type_object) ? value : NULL;
-}
-
 /* A text, below which an Alpaca instruction has its input. */
 static specrt_status take_text(json_object *record, const char *key, prompt *p) {
     const char *input = strcmp(key, "instruction") ? NULL : sl_json_get_text(record, "input");
@@ -149,12 +137,13 @@ static specrt_status take_text(json_object *record, const char *key, prompt *p) 
 static specrt_status take_record(json_object *record, prompt *p) {
     static const char *const keys[] = {"prompt", "question", "instruction", "text"};
     bool batch = sl_json_get_text(record, "custom_id") != NULL;
-    json_object *body = object_under(record, batch ? "body" : "request");
+    json_object *body = sl_json_get_type(record, batch ? "body" : "request", json_type_object);
     if (body) record = body; /* a request of an OpenAI batch, or in a log */
     const char *system = sl_json_get_text(record, "system"), *told = "";
-    json_object *ids = array_under(record, "prompt_ids"), *turns = array_under(record, "turns"),
-                *calls = array_under(record, "question"),
-                *messages = array_under(record, "messages");
+    json_object *ids = sl_json_get_type(record, "prompt_ids", json_type_array),
+                *turns = sl_json_get_type(record, "turns", json_type_array),
+                *calls = sl_json_get_type(record, "question", json_type_array),
+                *messages = sl_json_get_type(record, "messages", json_type_array);
     if (system) TRY(keep(&p->system, system));
     if (ids) return take_ids(ids, p);
     if (turns) return take_turns(turns, p);

@@ -54,13 +54,6 @@ static struct json_object *first_of(struct json_object *object, const char *cons
     return value;
 }
 
-static struct json_object *get(struct json_object *object, const char *key) {
-    struct json_object *value = NULL;
-    if (json_object_is_type(object, json_type_object))
-        json_object_object_get_ex(object, key, &value);
-    return value;
-}
-
 static specrt_status odd(record_sink *sink, const char *what, const char *name) {
     snprintf(sink->why, 256, "%s %.100s", what, name);
     return SPECRT_STATUS_BAD_INPUT;
@@ -95,8 +88,8 @@ static specrt_status add_content(record_sink *sink, struct json_object *content,
 
 /* add_arguments() : the text of a call the target wrote. */
 static specrt_status add_arguments(record_sink *sink, struct json_object *call, speaker who) {
-    struct json_object *function = get(call, "function"),
-                       *arguments = get(function ? function : call, "arguments");
+    struct json_object *function = sl_json_get(call, "function"),
+                       *arguments = sl_json_get(function ? function : call, "arguments");
     if (!arguments || who != SPEAKER_TARGET) return SPECRT_STATUS_OK;
     if (json_object_is_type(arguments, json_type_string)) return add_content(sink, arguments, who);
     size_t n;
@@ -106,8 +99,8 @@ static specrt_status add_arguments(record_sink *sink, struct json_object *call, 
 }
 
 static specrt_status add_calls(record_sink *sink, struct json_object *message, speaker who) {
-    specrt_status status = add_arguments(sink, get(message, "function_call"), who);
-    struct json_object *calls = get(message, "tool_calls");
+    specrt_status status = add_arguments(sink, sl_json_get(message, "function_call"), who);
+    struct json_object *calls = sl_json_get(message, "tool_calls");
     for (size_t i = 0; status == SPECRT_STATUS_OK && i < sl_json_length(calls); i++)
         status = add_arguments(sink, json_object_array_get_idx(calls, i), who);
     return status;
@@ -120,11 +113,12 @@ static void mark_completion(struct corpus_arena *a, size_t first) {
 
 /* Beside a text, "from" may as well say where the text was found. */
 static struct json_object *role_of(struct json_object *message) {
-    struct json_object *role = get(message, "role"), *from = get(message, "from");
+    struct json_object *role = sl_json_get(message, "role"), *from = sl_json_get(message, "from");
     if (json_object_is_type(role, json_type_string)) return role;
     if (!json_object_is_type(from, json_type_string)) return NULL;
     const char *name = json_object_get_string(from);
-    bool speaks = get(message, "value") || listed(target_roles, name) || listed(other_roles, name);
+    bool speaks =
+        sl_json_get(message, "value") || listed(target_roles, name) || listed(other_roles, name);
     return speaks ? from : NULL;
 }
 
@@ -137,8 +131,9 @@ static specrt_status add_message(record_sink *sink, struct json_object *message)
     if (!target && !listed(other_roles, name)) return odd(sink, "a message of unknown role", name);
     speaker who = target ? SPEAKER_TARGET : SPEAKER_OTHER;
     size_t first = sink->arena->n_docs;
-    specrt_status status =
-        target ? add_content(sink, get(message, "reasoning_content"), who) : SPECRT_STATUS_OK;
+    specrt_status status = target
+                               ? add_content(sink, sl_json_get(message, "reasoning_content"), who)
+                               : SPECRT_STATUS_OK;
     if (status == SPECRT_STATUS_OK) status = add_content(sink, first_of(message, keys), who);
     if (status == SPECRT_STATUS_OK) status = add_calls(sink, message, who);
     if (target) mark_completion(sink->arena, first);
@@ -151,8 +146,8 @@ static specrt_status add_choices(record_sink *sink, struct json_object *choices)
  * successive strings, or messages that name their speakers, however nested. */
 static specrt_status add_turns(record_sink *sink, struct json_object *turns, speaker who) {
     if (role_of(turns)) return add_message(sink, turns);
-    struct json_object *choices = who == SPEAKER_TARGET ? get(turns, "choices") : NULL;
-    if (json_object_is_type(choices, json_type_array)) return add_choices(sink, choices);
+    struct json_object *choices = sl_json_get_type(turns, "choices", json_type_array);
+    if (choices && who == SPEAKER_TARGET) return add_choices(sink, choices);
     specrt_status status = SPECRT_STATUS_OK;
     if (json_object_is_type(turns, json_type_array)) {
         for (size_t i = 0; status == SPECRT_STATUS_OK && i < json_object_array_length(turns); i++)
@@ -179,7 +174,7 @@ static specrt_status add_choices(record_sink *sink, struct json_object *choices)
     specrt_status status = SPECRT_STATUS_OK;
     for (size_t i = 0; status == SPECRT_STATUS_OK && i < json_object_array_length(choices); i++) {
         struct json_object *choice = json_object_array_get_idx(choices, i);
-        if (get(choice, "delta")) return odd(sink, PIECE, "choices");
+        if (sl_json_get(choice, "delta")) return odd(sink, PIECE, "choices");
         struct json_object *answer =
             json_object_is_type(choice, json_type_object) ? first_of(choice, keys) : choice;
         status = add_turns(sink, answer, SPEAKER_TARGET);
@@ -190,7 +185,7 @@ static specrt_status add_choices(record_sink *sink, struct json_object *choices)
 static specrt_status add_prompts(record_sink *sink, struct json_object *record) {
     specrt_status status = SPECRT_STATUS_OK;
     for (int i = 0; prompt_keys[i] && status == SPECRT_STATUS_OK; i++) {
-        struct json_object *value = get(record, prompt_keys[i]);
+        struct json_object *value = sl_json_get(record, prompt_keys[i]);
         if (value) status = add_turns(sink, value, SPEAKER_OTHER);
     }
     return status;
@@ -208,10 +203,8 @@ static specrt_status unknown_shape(record_sink *sink, struct json_object *record
 
 static struct json_object *conversation_of(struct json_object *record) {
     struct json_object *value = NULL;
-    for (const char *const *key = conversation_keys; *key && !value; key++) {
-        value = get(record, *key);
-        if (!json_object_is_type(value, json_type_array)) value = NULL;
-    }
+    for (const char *const *key = conversation_keys; *key && !value; key++)
+        value = sl_json_get_type(record, *key, json_type_array);
     return value;
 }
 
@@ -224,7 +217,7 @@ static struct json_object *parse_response(struct json_object *value) {
                     json_object_get_string_len(value) <= LONG_RECORD;
     const char *text = is_short ? json_object_get_string(value) : "";
     struct json_object *response = text[0] == '{' ? json_tokener_parse(text) : NULL;
-    if (get(response, "choices")) return response;
+    if (sl_json_get(response, "choices")) return response;
     json_object_put(response);
     return NULL;
 }
@@ -249,16 +242,18 @@ static specrt_status add_answer(record_sink *sink, struct json_object *answer, s
 /* Where a line of an OpenAI batch or of a server's log has its result, which may be a text, else a batch's
  * request. */
 static struct json_object *body_of(struct json_object *record) {
-    struct json_object *response = get(record, "response"), *body = get(response, "body");
-    if (!body && (get(response, "choices") || get(response, "output"))) body = response;
-    if (!response && get(record, "custom_id")) body = get(record, "body");
+    struct json_object *response = sl_json_get(record, "response"),
+                       *body = sl_json_get(response, "body");
+    if (!body && (sl_json_get(response, "choices") || sl_json_get(response, "output")))
+        body = response;
+    if (!response && sl_json_get(record, "custom_id")) body = sl_json_get(record, "body");
     bool is_text = response && json_object_is_type(body, json_type_string);
     return is_text || json_object_is_type(body, json_type_object) ? body : NULL;
 }
 
 /* add_request() : what a logged result answers. Its answers were results of other requests. */
 static specrt_status add_request(record_sink *sink, struct json_object *record) {
-    struct json_object *inner = get(record, "request"), *request = inner ? inner : record,
+    struct json_object *inner = sl_json_get(record, "request"), *request = inner ? inner : record,
                        *messages = conversation_of(request);
     if (!sink->options->all_messages) return SPECRT_STATUS_OK;
     return messages ? add_conversation(sink, messages) : add_prompts(sink, request);
@@ -274,7 +269,7 @@ static bool is_unanswered(struct json_object *messages) {
 static specrt_status add_messages(record_sink *sink, struct json_object *record,
                                   struct json_object *messages) {
     struct json_object *answer = first_of(record, answer_keys);
-    specrt_status status = add_content(sink, get(record, "system"), SPEAKER_OTHER);
+    specrt_status status = add_content(sink, sl_json_get(record, "system"), SPEAKER_OTHER);
     if (status == SPECRT_STATUS_OK) status = add_conversation(sink, messages);
     if (status == SPECRT_STATUS_OK && answer && is_unanswered(messages))
         status = add_answer(sink, answer, SPEAKER_TARGET);
@@ -291,8 +286,8 @@ static specrt_status add_object(record_sink *sink, struct json_object *record) {
     struct json_object *found = conversation_of(record);
     if (found) return add_messages(sink, record, found);
     if (role_of(record)) return add_message(sink, record);
-    found = get(record, "choices");
-    if (json_object_is_type(found, json_type_array)) return add_choices(sink, found);
+    found = sl_json_get_type(record, "choices", json_type_array);
+    if (found) return add_choices(sink, found);
     found = first_of(record, answer_keys);
     if (found) {
         specrt_status status = add_prompts(sink, record);
@@ -306,14 +301,14 @@ static specrt_status add_object(record_sink *sink, struct json_object *record) {
 
 /* find_field() : a key that has the whole name, else a dotted path. */
 static struct json_object *find_field(struct json_object *object, const char *path) {
-    struct json_object *value = get(object, path);
+    struct json_object *value = sl_json_get(object, path);
     const char *dot = value ? NULL : strchr(path, '.');
     for (; dot && !value; dot = strchr(dot + 1, '.')) {
         char key[256];
         if ((size_t)(dot - path) >= sizeof key) break;
         memcpy(key, path, (size_t)(dot - path));
         key[dot - path] = '\0';
-        struct json_object *inner = get(object, key);
+        struct json_object *inner = sl_json_get(object, key);
         if (inner) value = find_field(inner, dot + 1);
     }
     return value;
