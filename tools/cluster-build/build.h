@@ -94,10 +94,11 @@ typedef struct cluster_build {
     model source;
     specrt_head_desc head;
     const char *head_name;
-    int32_t *ids;      /* target ids of the head's rows; NULL: row i is token i. head.ids, owned */
-    int32_t n_ids;     /* they are below it */
-    tokenizer *tok;    /* NULL: unknown */
-    uint8_t *left_out; /* [head.n_rows] ROW_RESERVED...; 0: takes part. NULL: all do */
+    specrt_ident ident; /* with -o */
+    int32_t *ids;       /* target ids of the head's rows; NULL: row i is token i. head.ids, owned */
+    int32_t n_ids;      /* they are below it */
+    tokenizer *tok;     /* NULL: unknown */
+    uint8_t *left_out;  /* [head.n_rows] ROW_RESERVED...; 0: takes part. NULL: all do */
     int32_t *order; /* [head.n_rows] all rows, the most frequent first; of an ordered head alone */
     float *weights; /* [head.n_rows] in centroids: the root of a row's count; likewise */
     int32_t n_hot, n_rare;

@@ -79,8 +79,8 @@ static specrt_status open_rows(cluster_build *b, specrt_error *err) {
 
 /* ---- output ---- */
 
-static specrt_status make_ident(const cluster_build *b, specrt_ident *out, specrt_error *err) {
-    *out = (specrt_ident){0};
+static specrt_status make_ident(cluster_build *b, specrt_error *err) {
+    specrt_ident *out = &b->ident;
     if (b->tok) {
         out->n_vocab = sl_tokenizer_n_vocab(b->tok);
         out->n_normal = sl_tokenizer_n_normal(b->tok);
@@ -90,28 +90,25 @@ static specrt_status make_ident(const cluster_build *b, specrt_ident *out, specr
     return sl_model_blame(&b->source, sl_bundle_ident_head(out, &b->head, b->head_name, err), err);
 }
 
-static specrt_status check_output(const cluster_build *b, specrt_error *err) {
+static specrt_status check_output(cluster_build *b, specrt_error *err) {
     const cluster_options *o = b->options;
     const cli_common *common = &o->common;
-    specrt_ident ident;
     if (!common->output) return SPECRT_STATUS_OK;
-    TRY(make_ident(b, &ident, err));
+    TRY(make_ident(b, err));
     return sl_bundle_check_section(common->output, cluster_section_tag(o->router), common->force,
-                                   &ident, err);
+                                   &b->ident, err);
 }
 
 static specrt_status write_bundle(const cluster_build *b, specrt_error *err) {
     const cli_common *common = &b->options->common;
-    specrt_ident ident;
     bundle_part part = {.tag = cluster_section_tag(b->options->router),
                         .version = 1,
                         .depends = SPECRT_SECTION_DEPENDS_HEAD};
     if (cluster_options_is_trained(b->options)) part.depends |= SPECRT_SECTION_DEPENDS_DRAFTER;
-    TRY(make_ident(b, &ident, err));
     void *bytes = cluster_section_bytes(b, &part.n_bytes);
     part.data = bytes;
     specrt_status status = sl_bundle_write_section(common->output, common->force, &part,
-                                                   cluster_report_provenance(b), &ident, err);
+                                                   cluster_report_provenance(b), &b->ident, err);
     free(bytes);
     return status;
 }

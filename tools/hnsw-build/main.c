@@ -36,6 +36,7 @@ typedef struct run {
     const hnsw_options *options;
     model model;
     const char *tensor;
+    specrt_ident ident;    /* with -o */
     specrt_head_desc rows; /* what is indexed and scored: the head, or its rows as f16 */
     uint16_t *decoded;     /* of those, or NULL */
     specrt_head *head;
@@ -378,10 +379,8 @@ static specrt_status write_bundle(const run *r, specrt_error *err) {
                               .depends = SPECRT_SECTION_DEPENDS_HEAD,
                               .data = r->section,
                               .n_bytes = r->n_section};
-    specrt_ident ident = {0};
-    TRY(sl_bundle_ident_head(&ident, &r->rows, r->tensor, err));
     return sl_bundle_write_section(common->output, common->force, &part,
-                                   sl_json_to_text(common_json(r)), &ident, err);
+                                   sl_json_to_text(common_json(r)), &r->ident, err);
 }
 
 static specrt_status print_result(const run *r, specrt_error *err) {
@@ -412,14 +411,13 @@ static specrt_status finish(run *r, int *code, specrt_error *err) {
 
 static specrt_status work(run *r, int *code, specrt_error *err) {
     const hnsw_options *o = r->options;
-    specrt_ident ident = {0};
     double started = sl_measure_seconds();
     if (o->common.output)
         TRY(sl_bundle_write_check(o->common.output, "hnsw", o->common.force, err));
     TRY(open_rows(r, err));
     if (o->common.output) {
-        TRY(sl_bundle_ident_head(&ident, &r->rows, r->tensor, err));
-        TRY(sl_bundle_ident_check(o->common.output, &ident, err));
+        TRY(sl_bundle_ident_head(&r->ident, &r->rows, r->tensor, err));
+        TRY(sl_bundle_ident_check(o->common.output, &r->ident, err));
     }
     TRY(make_queries(r, err));
     TRY(build_and_measure(r, err));

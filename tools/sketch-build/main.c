@@ -18,6 +18,7 @@ typedef struct run {
     model model;
     const char *tensor;
     specrt_head_desc head;
+    specrt_ident ident; /* with -o */
     int32_t rank;
     row_order order;
     state_set states;
@@ -79,7 +80,6 @@ static int parse(sketch_options *o, int argc, char **argv) {
 
 static specrt_status open_head(run *r, specrt_error *err) {
     const sketch_options *o = r->options;
-    specrt_ident ident = {0};
     if (o->common.output)
         TRY(sl_bundle_write_check(o->common.output, "sketch", o->common.force, err));
     TRY(sl_model_open(o->model, &r->model, err));
@@ -102,8 +102,8 @@ static specrt_status open_head(run *r, specrt_error *err) {
     specrt_status status = sl_head_check(&r->head, r->tensor, NULL, (int)o->common.threads, err);
     TRY(sl_model_blame(&r->model, status, err));
     if (!o->common.output) return SPECRT_STATUS_OK;
-    TRY(sl_bundle_ident_head(&ident, &r->head, r->tensor, err));
-    return sl_bundle_ident_check(o->common.output, &ident, err);
+    TRY(sl_bundle_ident_head(&r->ident, &r->head, r->tensor, err));
+    return sl_bundle_ident_check(o->common.output, &r->ident, err);
 }
 
 /* Ranks, where the bundle to add to has some. */
@@ -294,10 +294,8 @@ static specrt_status write_bundle(const run *r, specrt_error *err) {
                               .depends = SPECRT_SECTION_DEPENDS_HEAD,
                               .data = r->sketch.bytes,
                               .n_bytes = r->sketch.n_bytes};
-    specrt_ident ident = {0};
-    TRY(sl_bundle_ident_head(&ident, &r->head, r->tensor, err));
     return sl_bundle_write_section(common->output, common->force, &part,
-                                   sl_json_to_text(common_json(r)), &ident, err);
+                                   sl_json_to_text(common_json(r)), &r->ident, err);
 }
 
 static char *full_json(const run *r) {
