@@ -107,6 +107,32 @@ json_object *sl_json_parse(const void *text, size_t n, size_t *end) {
     return o;
 }
 
+/* The UTF-16 unit of an escape "\\u0000" at p, or -1. */
+static int32_t escaped_unit(const char *p, const char *end) {
+    int32_t unit = 0;
+    if (end - p < 6 || p[0] != '\\' || p[1] != 'u') return -1;
+    for (int i = 2; i < 6; i++) {
+        char c = p[i];
+        bool digit = c >= '0' && c <= '9';
+        bool letter = (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+        if (!digit && !letter) return -1;
+        unit = unit * 16 + (digit ? c - '0' : (c | 0x20) - 'a' + 10);
+    }
+    return unit;
+}
+
+const char *sl_json_bad_escape(const char *p, const char *end, int32_t *unit) {
+    while (p < end && (p = (const char *)memchr(p, '\\', (size_t)(end - p)))) {
+        *unit = escaped_unit(p, end);
+        bool high = *unit >= 0xD800 && *unit < 0xDC00, low = *unit >= 0xDC00 && *unit < 0xE000;
+        int32_t next = high ? escaped_unit(p + 6, end) : -1;
+        bool pair = next >= 0xDC00 && next < 0xE000;
+        if (*unit == 0 || low || (high && !pair)) return p;
+        p += pair ? 12 : *unit >= 0 ? 6 : 2;
+    }
+    return NULL;
+}
+
 json_object *sl_json_base_name(const char *path) {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;

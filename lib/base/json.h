@@ -30,6 +30,11 @@ size_t sl_json_length(json_object *o); /* items of an array; 0: it is none */
  *   end : bytes up to its end, written; may be NULL */
 json_object *sl_json_parse(const void *text, size_t n, size_t *end);
 
+/* sl_json_bad_escape() : the first escape in JSON text of NUL, which ends a member's name in json-c, or of
+ * half a surrogate pair, which json-c repairs; NULL: none.
+ *   unit : of UTF-16, written */
+const char *sl_json_bad_escape(const char *p, const char *end, int32_t *unit);
+
 /* sl_json_base_name() : the last component of a path; where the rest of it lies concerns nobody else. */
 json_object *sl_json_base_name(const char *path);
 

@@ -342,39 +342,11 @@ static specrt_status add_record(record_sink *sink, struct json_object *record) {
     }
 }
 
-static int hex(char c) {
-    return c >= '0' && c <= '9'                 ? c - '0'
-           : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                : -1;
-}
-
-/* The code unit of an escape at p[0..n), -1 if there is none. */
-static int escaped_unit(const char *p, size_t n) {
-    if (n < 6 || p[0] != '\\' || p[1] != 'u') return -1;
-    int unit = 0;
-    for (int i = 2; i < 6; i++) {
-        if (hex(p[i]) < 0) return -1;
-        unit = unit << 4 | hex(p[i]);
-    }
-    return unit;
-}
-
 static uint64_t count_lone_surrogates(const char *text, size_t n) {
     uint64_t lone = 0;
-    const char *end = text + n;
-    for (const char *p = text; (p = (const char *)memchr(p, '\\', (size_t)(end - p)));) {
-        int unit = escaped_unit(p, (size_t)(end - p));
-        if (unit < 0) {
-            p += end - p > 1 ? 2 : 1;
-            continue;
-        }
-        p += 6;
-        if (unit >> 11 != 0xD800 >> 11) continue;
-        int next = escaped_unit(p, (size_t)(end - p));
-        bool pair = unit < 0xDC00 && next >> 10 == 0xDC00 >> 10;
-        if (pair) p += 6;
-        lone += !pair;
-    }
+    int32_t unit;
+    for (const char *p = text; (p = sl_json_bad_escape(p, text + n, &unit)); p += 6)
+        lone += unit != 0;
     return lone;
 }
 

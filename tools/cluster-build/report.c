@@ -15,10 +15,6 @@ static const char *router_name(const cluster_build *b) {
     return names[b->router.kind];
 }
 
-static double mean_size(const cluster_build *b) {
-    return (double)b->rows.n / b->k.n_clusters;
-}
-
 /* Of positions held out: the target's best token among the rows. */
 static void training_table(const cluster_build *b, FILE *out) {
     const route_figures *f = &b->training.figures;
@@ -135,7 +131,7 @@ static json_object *common_json(const cluster_build *b) {
     sl_json_put(o, "balanced", json_object_new_boolean(b->options->balanced));
     sl_json_put(o, "largest", sl_json_real(b->options->largest));
     sl_json_put(o, "size_least", json_object_new_int(least));
-    sl_json_put(o, "size_mean", sl_json_real(mean_size(b)));
+    sl_json_put(o, "size_mean", sl_json_real((double)b->rows.n / k->n_clusters));
     sl_json_put(o, "size_most", json_object_new_int(most));
     sl_json_put(o, "objective", sl_json_reals(k->objectives, k->n_iterations));
     sl_json_put(o, "objective_final", sl_json_real(k->objective));

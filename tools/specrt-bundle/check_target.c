@@ -55,10 +55,6 @@ static int64_t number(json_object *config, const char *key) {
     return json_object_is_type(value, json_type_int) ? json_object_get_int64(value) : 0;
 }
 
-static bool flag(json_object *config, const char *key) {
-    return json_object_get_boolean(value_of(config, key));
-}
-
 /* As Qwen, and as DeepSeek and GLM name their number. */
 static int64_t count_mtp(json_object *config) {
     int64_t n = number(config, "mtp_num_hidden_layers");
@@ -78,7 +74,7 @@ static specrt_status open_folder(check_target *t, const char *folder, specrt_err
         if (i == 0) t->width = number(config, "hidden_size");
         if (i == 0) t->n_layers = number(config, "num_hidden_layers");
         if (i == 0) t->n_mtp = count_mtp(config);
-        if (i == 0) t->tied = flag(config, "tie_word_embeddings");
+        if (i == 0) t->tied = json_object_get_boolean(value_of(config, "tie_word_embeddings"));
         specrt_status status = add_ends_of(t, config, err);
         json_object_put(config);
         TRY(status);

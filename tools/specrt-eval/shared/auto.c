@@ -63,17 +63,15 @@ static void keep_costs(eval_costs *c) {
 
 /* ---- sessions ---- */
 
-static int32_t lesser(int32_t a, int32_t b) {
-    return a < b ? a : b;
-}
-
 static specrt_status open_by_clock(const eval_models *m, eval_costs *c, const char *text,
                                    const specrt_session_params *params, eval_drafts *out,
                                    specrt_error *err) {
     specrt_costs_drafts drafts = {
         .bundle = m->bundle, .head = m->head, .n_cols = m->info->head.n_cols, .params = *params};
     models_describe(m, &drafts.policy);
-    drafts.params.n_block = lesser(m->info->n_block, params->tree.num_steps);
+    drafts.params.n_block = m->info->n_block;
+    if (drafts.params.n_block > params->tree.num_steps)
+        drafts.params.n_block = params->tree.num_steps;
     drafts.policy.text = text[4] == '+' ? text + 5 : specrt_advise_untried(&c->costs, &drafts);
     double head = specrt_costs_head(&c->costs, &drafts, drafts.policy.text);
     keep_costs(c);
