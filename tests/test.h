@@ -1,4 +1,4 @@
-/* test.h : the smallest test frame. A file lists its cases in a table and ends with TEST_MAIN. */
+/* test.h : a small test frame, with main(). TEST(name, "what it shows") begins the function of a case. */
 #ifndef TEST_H
 #define TEST_H
 
@@ -17,13 +17,31 @@
 typedef struct test_case {
     const char *name, *what;
     void (*fn)(void);
+    int line;
+    struct test_case *next;
 } test_case;
 
-static int test_failures; /* of the running case */
+static test_case *test_cases; /* in the order of the file */
+static int test_failures;     /* of the running case */
 static int test_argc;
 static char **test_argv;
 static const char *test_skipped;
 static jmp_buf test_escape;
+
+static inline void test_add(test_case *added) {
+    test_case **at = &test_cases;
+    while (*at && (*at)->line < added->line) at = &(*at)->next;
+    added->next = *at;
+    *at = added;
+}
+
+#define TEST(name, what)                                                                           \
+    static void case_##name(void);                                                                 \
+    static __attribute__((constructor)) void add_case_##name(void) {                               \
+        static test_case added = {#name, what, case_##name, __LINE__, NULL};                       \
+        test_add(&added);                                                                          \
+    }                                                                                              \
+    static void case_##name(void)
 
 /* CHECK goes on after a failure, REQUIRE leaves the case. Both take an optional printf-style detail. */
 #define CHECK(cond) ((cond) ? (void)0 : test_fail(__FILE__, __LINE__, #cond))
@@ -106,17 +124,22 @@ static inline const char *test_data(const char *relative) {
     return path;
 }
 
-/* Apart from test_main, whose variables a longjmp must not clobber. */
+#ifndef NO_TEST_MAIN /* in a benchmark that includes a header of tests */
+
+/* What a program does before its cases, if anything. */
+static void (*test_begins)(void);
+
+/* Apart from main, whose variables a longjmp must not clobber. */
 static __attribute__((noinline)) void test_run(void (*fn)(void)) {
     if (setjmp(test_escape) == 0) fn();
 }
 
-static inline int test_main(int argc, char **argv, const test_case *cases, int n) {
+int main(int argc, char **argv) {
     const char *filter = NULL;
     int passed = 0, failed = 0, skipped = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--list") == 0) {
-            for (int j = 0; j < n; j++) printf("%-28s %s\n", cases[j].name, cases[j].what);
+            for (test_case *c = test_cases; c; c = c->next) printf("%-28s %s\n", c->name, c->what);
             return 0;
         }
         if (strcmp(argv[i], "--filter") == 0 && i + 1 < argc)
@@ -125,15 +148,16 @@ static inline int test_main(int argc, char **argv, const test_case *cases, int n
             return fprintf(stderr, "usage: %s [--list] [--filter TEXT] [NAME=VALUE]\n", argv[0]), 2;
     }
     test_argc = argc, test_argv = argv;
-    for (int j = 0; j < n; j++) {
-        if (filter && !strstr(cases[j].name, filter)) continue;
+    if (test_begins) test_begins();
+    for (test_case *c = test_cases; c; c = c->next) {
+        if (filter && !strstr(c->name, filter)) continue;
         test_failures = 0;
         test_skipped = NULL;
-        test_run(cases[j].fn);
+        test_run(c->fn);
         if (test_failures)
-            failed++, printf("FAIL %s: %s\n", cases[j].name, cases[j].what);
+            failed++, printf("FAIL %s: %s\n", c->name, c->what);
         else if (test_skipped)
-            skipped++, printf("skipped %s: %s\n", cases[j].name, test_skipped);
+            skipped++, printf("skipped %s: %s\n", c->name, test_skipped);
         else
             passed++;
     }
@@ -145,9 +169,6 @@ static inline int test_main(int argc, char **argv, const test_case *cases, int n
     return failed ? 1 : 0;
 }
 
-#define TEST_MAIN(cases)                                                                           \
-    int main(int argc, char **argv) {                                                              \
-        return test_main(argc, argv, cases, (int)(sizeof cases / sizeof cases[0]));                \
-    }
+#endif
 
 #endif

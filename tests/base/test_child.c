@@ -22,13 +22,13 @@ static int run_shell(const char *command) {
     return sl_child_wait(start(words, NULL, 0));
 }
 
-static void test_codes(void) {
+TEST(codes, "exit codes and signals of children") {
     CHECK_INT(run_shell("exit 0"), 0);
     CHECK_INT(run_shell("exit 7"), 7);
     CHECK_INT(run_shell("kill -9 $$"), 128 + 9);
 }
 
-static void test_no_program(void) {
+TEST(no_program, "a program that cannot run is named") {
     static const char *const missing[] = {"/nonexistent/tool", NULL}, *const folder[] = {"/", NULL};
     pid_t child;
     specrt_error err;
@@ -39,7 +39,7 @@ static void test_no_program(void) {
 }
 
 /* Descriptors change places, and one that is not named is not there. */
-static void test_descriptors(void) {
+TEST(descriptors, "a child gets the descriptors that it is given") {
     static const char *const words[] = {
         "sh", "-c", "echo one >&1; echo three >&3; ls /dev/fd/ | grep -c '[4-7]' >&1", NULL};
     char path[2][32], text[32] = "";
@@ -65,7 +65,7 @@ static void test_descriptors(void) {
 }
 
 /* Many threads' worth of children at once, each waited for. */
-static void test_many(void) {
+TEST(many, "forty children end") {
     static const char *const words[] = {"sleep", "1000", NULL};
     pid_t children[40];
     for (int i = 0; i < 40; i++) children[i] = start(words, NULL, 0);
@@ -110,14 +110,14 @@ static int end_parent(int number, const char *command) {
     return WIFEXITED(state) ? WEXITSTATUS(state) : -WTERMSIG(state);
 }
 
-static void test_interrupts(void) {
+TEST(interrupts, "a child ends with its parent, however the parent ends") {
     CHECK_INT(end_parent(SIGTERM, "echo; exec sleep 1000"), 130);
     CHECK_INT(end_parent(SIGINT, "echo; exec sleep 1000"), 130);
     CHECK_INT(end_parent(SIGHUP, "echo; exec sleep 1000"), 130);
     CHECK_INT(end_parent(SIGKILL, "echo; exec sleep 1000"), -SIGKILL);
 }
 
-static void test_beside(void) {
+TEST(beside, "a program in the same folder is found") {
     char path[4096];
     CHECK(sl_child_beside("test_child", path, sizeof path));
     CHECK(path[0] == '/' && access(path, X_OK) == 0);
@@ -125,13 +125,3 @@ static void test_beside(void) {
     CHECK(!sl_child_beside("test_child", path, 4));
     CHECK(!sl_child_beside("no such program", path, sizeof path));
 }
-
-static const test_case cases[] = {
-    {"codes", "exit codes and signals of children", test_codes},
-    {"no_program", "a program that cannot run is named", test_no_program},
-    {"descriptors", "a child gets the descriptors that it is given", test_descriptors},
-    {"many", "forty children end", test_many},
-    {"beside", "a program in the same folder is found", test_beside},
-    {"interrupts", "a child ends with its parent, however the parent ends", test_interrupts},
-};
-TEST_MAIN(cases)

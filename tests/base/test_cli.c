@@ -48,7 +48,7 @@ static int parse(cli_common *common, cli_list *rest, int argc, const char **argv
     parse(common, rest, (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)),             \
           (const char *[]){__VA_ARGS__})
 
-static void test_parse_values(void) {
+TEST(parse_values, "every spelling of a flag") {
     cli_common c;
     cli_list rest = {0};
     CHECK_INT(PARSE(&c, &rest, "-n5", "--real=2.5", "-F", "file", "--string", "x", "--list", "a",
@@ -69,7 +69,7 @@ static void test_parse_values(void) {
 }
 
 /* Other spellings go before letters, and the tool's own before what every tool takes. */
-static void test_parse_spellings(void) {
+TEST(parse_spellings, "other names of a flag, and those that every tool has") {
     static const char *const spelt[][3] = {
         {"-sx", "a", "a"}, {"--other=b", "-F", "b"}, {"-f", "c", "c"}, {"--last", "d", "d"}};
     cli_common c;
@@ -84,8 +84,8 @@ static void test_parse_spellings(void) {
     CHECK(c.force);
 }
 
-/* The last of two texts counts; two files are refused in test_parse_errors(). */
-static void test_parse_repeated(void) {
+/* The last of two texts counts; two files are refused in parse_errors. */
+TEST(parse_repeated, "the last text counts") {
     cli_common c;
     input = NULL;
     CHECK_INT(PARSE(&c, NULL, "-sa", "-sy", "--input", "a", "-o", "b"), -1);
@@ -115,7 +115,7 @@ static void loudly(int fd, int saved) {
 }
 
 /* Bad usage exits with 2 and keeps no list; messages go to stderr. */
-static void test_parse_errors(void) {
+TEST(parse_errors, "bad flags exit with 2") {
     cli_common c;
     cli_list rest = {0};
     int saved = quietly(STDERR_FILENO);
@@ -145,7 +145,7 @@ static void test_parse_errors(void) {
 }
 
 /* Columns 1 to 31 are of the options, the others of their help. */
-static void test_help(void) {
+TEST(help, "columns, long names, long lines, headings") {
     static const char *const lines[] = {
         "Example:\n  tool -n 1\n\nTests.\n\nUsage: tool [options]\n  -n, --number N               "
         "a number\n",
@@ -174,7 +174,7 @@ static void test_help(void) {
 }
 
 /* What common options mean together, and the messages that -q leaves. */
-static void test_common(void) {
+TEST(common, "what common options mean together") {
     static const struct {
         const char *a, *b;
         int progress;
@@ -195,7 +195,7 @@ static void test_common(void) {
     CHECK_STR(printed, "tool: 0 of?4\ntool: 2 of?4\ntool: warning: last\n");
 }
 
-static void test_exit_codes(void) {
+TEST(exit_codes, "of each status") {
     static const struct {
         specrt_status status;
         int code;
@@ -214,7 +214,7 @@ static void test_exit_codes(void) {
 }
 
 /* --shard, and rank variables as schedulers set them. */
-static void test_shard(void) {
+TEST(shard, "--shard and ranks of schedulers") {
     static const char *const bad[] = {"3/3", "-1/3", "0/0", "1/3x", "x", "1"};
     static const struct {
         const char *set[8];
@@ -284,7 +284,7 @@ static int dispatch(int argc, const char **argv) {
     return sl_cli_dispatch(&tool, verbs, 3, argc, (char **)(uintptr_t)argv);
 }
 
-static void test_dispatch(void) {
+TEST(dispatch, "the verb that is named runs, with its own argv") {
     CHECK_INT(dispatch(3, (const char *[]){"tool", "two", "x", NULL}), CLI_BELOW);
     CHECK_STR(verb_seen, "2 two x");
     int saved = quietly(STDERR_FILENO);
@@ -302,7 +302,7 @@ static void test_dispatch(void) {
     CHECK_HAS(printed, " replace an existing file\n      --threads N");
 }
 
-static void test_stdout(void) {
+TEST(stdout, "one output goes there, and the table gives way") {
     cli_common c = {0};
     const char *const files[] = {"a", NULL, "b"}, *const dash[] = {NULL, "-"};
     const char *const both[] = {"/dev/stdout", "-"}, *const twice[] = {"a", "a"};
@@ -320,7 +320,7 @@ static void test_stdout(void) {
     CHECK_INT(sl_cli_print_json(NULL, NULL), SPECRT_STATUS_NO_MEMORY);
 }
 
-static void test_out_file(void) {
+TEST(out_file, "output appears at commit, or the old stays") {
     specrt_error err;
     out_file out;
     file_view view;
@@ -345,7 +345,7 @@ static void test_out_file(void) {
 }
 
 /* As many as the signal handler can remove, and one more. */
-static void test_out_many(void) {
+TEST(out_many, "as many outputs as are removed on a signal") {
     enum { MOST = 64 };
     specrt_error err;
     out_file out[MOST + 1];
@@ -362,7 +362,7 @@ static void test_out_many(void) {
 }
 
 /* More than a pipe and the first block of the reader hold. */
-static void test_read_pipe(void) {
+TEST(read_pipe, "all that a pipe gives") {
     enum { N = 300000 };
     int ends[2];
     char path[32];
@@ -385,7 +385,7 @@ static void test_read_pipe(void) {
 }
 
 /* A task of which half was done in a million seconds, and one whose end is not known. */
-static void test_progress(void) {
+TEST(progress, "share, speed and time left, and nothing where it is not to be shown") {
     static const uint64_t totals[] = {1500000000, 750000000, 0};
     static const uint64_t done[] = {750000000, 750000000, 1000};
     static const char *const expected[] = {"\r\033[Kread    0%  0 B/s\r",
@@ -409,7 +409,7 @@ static void test_progress(void) {
     CHECK(!strstr(printed, "never"));
 }
 
-static void test_disk_full(void) {
+TEST(disk_full, "errors name the file") {
     specrt_error err;
     CHECK(sl_out_bytes("/dev/full", false, "x", 1, &err) == SPECRT_STATUS_IO);
     CHECK(strstr(err.msg, "/dev/full") != NULL);
@@ -419,7 +419,7 @@ static void test_disk_full(void) {
     CHECK(sl_file_map("/tmp", &view, &err) == SPECRT_STATUS_IO);
 }
 
-static void test_interrupt(void) {
+TEST(interrupt, "a signal leaves no temporary file and exits 130") {
     const char *path = in_folder("cut");
     pid_t child = fork();
     if (child == 0) {
@@ -449,7 +449,7 @@ static void write_to_closed_pipe(const char *path) {
     _exit(1);
 }
 
-static void test_closed_pipe(void) {
+TEST(closed_pipe, "SIGPIPE leaves no temporary file and ends the process") {
     const char *path = in_folder("cut");
     pid_t child = fork();
     if (child == 0) write_to_closed_pipe(path);
@@ -492,7 +492,7 @@ static const char *const alike[] = {"out.specrt-tmp-", "out.specrt-tmp-1234567",
                                     "about.specrt-tmp-123456"};
 enum { N_ALIKE = sizeof alike / sizeof alike[0] };
 
-static void test_leftovers(void) {
+TEST(leftovers, "what a killed writer left goes with the next") {
     out_file out;
     char path[128], other[128];
     strcpy(path, in_folder("out"));
@@ -514,7 +514,7 @@ static void test_leftovers(void) {
 }
 
 /* Of two that write one file both succeed, and the later stays. */
-static void test_leftovers_live(void) {
+TEST(leftovers_live, "a writer at work is left alone") {
     out_file first, second;
     file_view view;
     const char *path = in_folder("out");
@@ -531,7 +531,7 @@ static void test_leftovers_live(void) {
     CHECK_INT(clear_folder(), 1);
 }
 
-static void test_links(void) {
+TEST(links, "a link that leads nowhere is no free name") {
     specrt_error err;
     const char *nowhere = in_folder("nowhere"), *circle = in_folder("circle");
     CHECK_INT(symlink("no such file", nowhere), 0);
@@ -552,7 +552,7 @@ static void add_block(void *arg, int64_t block, int worker) {
     __atomic_fetch_add((int64_t *)arg, block + 1, __ATOMIC_RELAXED);
 }
 
-static void test_parallel(void) {
+TEST(parallel, "each block runs once for any number of threads") {
     for (int threads = 1; threads <= 7; threads += 3) {
         int64_t sum = 0;
         sl_parallel_for(threads, 1000, add_block, &sum);
@@ -572,7 +572,7 @@ static void count_run(void *arg, int64_t i) {
 }
 
 /* More threads than cores, and pauses in which they fall asleep. */
-static void test_pool(void) {
+TEST(pool, "loops of a pool run each task once and are over when they return") {
     for (int threads = 1; threads <= 8; threads += 7) {
         parallel_pool *pool = sl_parallel_pool_create(threads);
         REQUIRE(pool);
@@ -604,7 +604,7 @@ static void meet(void *arg, int64_t i) {
 }
 
 /* Each of two tasks ends when both have begun, in every loop. */
-static void test_pool_threads(void) {
+TEST(pool_threads, "threads of a pool take part in every loop") {
     parallel_pool *pool = sl_parallel_pool_create(2);
     REQUIRE(pool);
     for (int loop = 0; loop < 100; loop++) {
@@ -616,7 +616,7 @@ static void test_pool_threads(void) {
 }
 
 /* Loops so short that a worker often comes when one is over, and the next begins. */
-static void test_pool_short(void) {
+TEST(pool_short, "a worker that comes late is in no later loop") {
     parallel_pool *pool = sl_parallel_pool_create(2);
     REQUIRE(pool);
     for (int loop = 0; loop < 50000; loop++) {
@@ -626,33 +626,3 @@ static void test_pool_short(void) {
     }
     sl_parallel_pool_free(pool);
 }
-
-static const test_case cases[] = {
-    {"parse_spellings", "other names of a flag, and those that every tool has",
-     test_parse_spellings},
-    {"parse_values", "every spelling of a flag", test_parse_values},
-    {"parse_repeated", "the last text counts", test_parse_repeated},
-    {"parse_errors", "bad flags exit with 2", test_parse_errors},
-    {"help", "columns, long names, long lines, headings", test_help},
-    {"common", "what common options mean together", test_common},
-    {"exit_codes", "of each status", test_exit_codes},
-    {"shard", "--shard and ranks of schedulers", test_shard},
-    {"dispatch", "the verb that is named runs, with its own argv", test_dispatch},
-    {"stdout", "one output goes there, and the table gives way", test_stdout},
-    {"out_file", "output appears at commit, or the old stays", test_out_file},
-    {"out_many", "as many outputs as are removed on a signal", test_out_many},
-    {"read_pipe", "all that a pipe gives", test_read_pipe},
-    {"progress", "share, speed and time left, and nothing where it is not to be shown",
-     test_progress},
-    {"disk_full", "errors name the file", test_disk_full},
-    {"interrupt", "a signal leaves no temporary file and exits 130", test_interrupt},
-    {"closed_pipe", "SIGPIPE leaves no temporary file and ends the process", test_closed_pipe},
-    {"leftovers", "what a killed writer left goes with the next", test_leftovers},
-    {"leftovers_live", "a writer at work is left alone", test_leftovers_live},
-    {"links", "a link that leads nowhere is no free name", test_links},
-    {"parallel", "each block runs once for any number of threads", test_parallel},
-    {"pool", "loops of a pool run each task once and are over when they return", test_pool},
-    {"pool_threads", "threads of a pool take part in every loop", test_pool_threads},
-    {"pool_short", "a worker that comes late is in no later loop", test_pool_short},
-};
-TEST_MAIN(cases)

@@ -8,7 +8,7 @@ static double chance(uint64_t *state) {
     return (double)(fixture_random(state) >> 11) / 9007199254740992.0;
 }
 
-static void test_compare(void) {
+TEST(compare, "less, equal, greater, of numbers whose difference does not fit") {
     static const double real[] = {-1.5, -0.25, 0.25};
     static const int32_t whole[] = {INT32_MIN, -1, INT32_MAX};
     for (int i = 0; i < 3; i++)
@@ -18,7 +18,7 @@ static void test_compare(void) {
         }
 }
 
-static void test_median(void) {
+TEST(median, "of odd and even numbers of values") {
     double five[] = {9, 1, 7, 3, 4}, four[] = {8, 2, 6, 1}, one[] = {4};
     CHECK_NEAR(sl_median_of(five, 5), 4, 0);
     CHECK_NEAR(sl_median_of(four, 4), 4, 0);
@@ -27,7 +27,7 @@ static void test_median(void) {
 }
 
 /* Of five values the middle half is three quarters of the second and the fourth, and all of the third. */
-static void test_midmean(void) {
+TEST(midmean, "the mean of the middle half, and where it begins") {
     double five[] = {1000, 3, 1, 2, -7}, seven[] = {1, 1, 1, 5, 9, 9, 9}, one[] = {4};
     CHECK_NEAR(sl_midmean_of(five, 5), (0.75 * 1 + 2 + 0.75 * 3) / 2.5, 1e-12);
     CHECK_NEAR(sl_midmean_of(seven, 7), (1.25 * 1 + 5 + 1.25 * 9) / 3.5, 1e-12);
@@ -37,7 +37,7 @@ static void test_midmean(void) {
 
 /* Prompts of unlike lengths and accept lengths: 95 of 100 intervals hold the truth, by a wide margin for
  * chance. */
-static void test_interval(void) {
+TEST(interval, "of ratios: nominal coverage") {
     static const int counts[] = {5, 12, 40};
     uint64_t state = 11;
     double half;
@@ -62,7 +62,7 @@ static void test_interval(void) {
 }
 
 /* Intervals by Student's t of 1, 20, 21 and 200 degrees of freedom. */
-static void test_student(void) {
+TEST(student, "of a few known quantiles") {
     static const struct {
         int freedom;
         double t;
@@ -79,12 +79,3 @@ static void test_student(void) {
         CHECK_NEAR(half / sqrt(squares / (n - 1) / n), known[k].t, 0.01);
     }
 }
-
-static const test_case cases[] = {
-    {"compare", "less, equal, greater, of numbers whose difference does not fit", test_compare},
-    {"median", "of odd and even numbers of values", test_median},
-    {"midmean", "the mean of the middle half, and where it begins", test_midmean},
-    {"interval", "of ratios: nominal coverage", test_interval},
-    {"student", "of a few known quantiles", test_student},
-};
-TEST_MAIN(cases)

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "test.h"
 
-static void test_no_memory(void) {
+TEST(no_memory, "names what asked for memory, and needs no error to write to") {
     specrt_error err;
     CHECK_INT(sl_error_no_memory(&err, "a.gguf"), SPECRT_STATUS_NO_MEMORY);
     CHECK_INT(err.status, SPECRT_STATUS_NO_MEMORY);
@@ -16,8 +16,3 @@ static void test_no_memory(void) {
     CHECK_INT(sl_error_no_memory_for(NULL, "%d rows", 7), SPECRT_STATUS_NO_MEMORY);
     CHECK_INT(sl_error_no_memory(NULL, "a.gguf"), SPECRT_STATUS_NO_MEMORY);
 }
-
-static const test_case cases[] = {
-    {"no_memory", "names what asked for memory, and needs no error to write to", test_no_memory},
-};
-TEST_MAIN(cases)

@@ -22,7 +22,7 @@ static void put(plot_axis x, plot_axis y, const double *xs, const double *ys) {
     sl_html_plot(approved_out(), &p);
 }
 
-static void test_plots(void) {
+TEST(plots, "of every scale") {
     const plot_axis by_two = {.label = "rows", .scale = PLOT_LOG2},
                     by_ten = {.label = "tokens", .scale = PLOT_LOG10},
                     share = {.label = "covered", .percent = true},
@@ -40,7 +40,7 @@ static void test_plots(void) {
     put(steps, steps, same, same);
 }
 
-static void test_bars(void) {
+TEST(bars, "of parts, some of which are missing") {
     static const char *const labels[] = {"plain", "a <policy>", "none"}, *const parts[] = {"draft",
                                                                                            "verify",
                                                                                            "rest"};
@@ -53,7 +53,7 @@ static void test_bars(void) {
     sl_html_bars(approved_out(), &one);
 }
 
-static void test_page(void) {
+TEST(page, "around them") {
     char lines[] = "one\ntwo & <three>\n\nfour";
     sl_html_begin(approved_out(), "a <title>", "and \"more\"");
     sl_html_lines(approved_out(), lines);
@@ -62,10 +62,3 @@ static void test_page(void) {
     approved_condense();
     approved_compare("tests/base/html_plot.exact");
 }
-
-static const test_case cases[] = {
-    {"plots", "of every scale", test_plots},
-    {"bars", "of parts, some of which are missing", test_bars},
-    {"page", "around them", test_page},
-};
-TEST_MAIN(cases)

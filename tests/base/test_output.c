@@ -51,7 +51,7 @@ static int count_entries(const char *path) {
     return n - 2; /* "." and ".." */
 }
 
-static void test_out_folder(void) {
+TEST(out_folder, "all files of a folder or none") {
     struct stat st;
     const char *path = in_folder("new");
     CHECK_INT(write_both(path, false, SPECRT_STATUS_BAD_INPUT), SPECRT_STATUS_BAD_INPUT);
@@ -77,7 +77,7 @@ static void test_out_folder(void) {
 }
 
 /* What an earlier writer left goes with the folder, in an exchange and without one. */
-static void test_out_folder_stale(void) {
+TEST(stale, "what an earlier writer left goes") {
     for (int shared = 0; shared < 2; shared++) {
         out_folder f;
         out_file *out;
@@ -98,7 +98,7 @@ static void test_out_folder_stale(void) {
 }
 
 /* A name that cannot be given: a folder of this name came while the files were written. */
-static void test_out_folder_taken(void) {
+TEST(out_folder_taken, "what got its name is taken back") {
     out_folder f;
     out_file *out;
     REQUIRE(sl_out_folder_open(&f, in_folder("new"), names, 2, 2, false, false, &err) ==
@@ -111,7 +111,7 @@ static void test_out_folder_taken(void) {
 }
 
 /* Another writer of a new folder is first: as where the folder was there. */
-static void test_out_folder_second(void) {
+TEST(out_folder_second, "another writer was first") {
     for (int turn = 0; turn < 4; turn++) {
         bool force = turn > 0, foreign = turn > 1, others = turn > 2;
         out_folder f;
@@ -133,7 +133,7 @@ static void test_out_folder_second(void) {
 }
 
 /* Beside other files; where the folder is the one that a process stands in; with the folder's permissions. */
-static void test_out_folder_shared(void) {
+TEST(out_folder_shared, "beside other files, and in place") {
     struct stat st;
     int start = open(".", O_RDONLY);
     REQUIRE(mkdir(in_folder("shared"), 0770) == 0 && chmod(in_folder("shared"), 0750) == 0);
@@ -162,7 +162,7 @@ static void test_out_folder_shared(void) {
 }
 
 /* The file behind a link is replaced, not the link; the file is as any program would create it. */
-static void test_behind_link(void) {
+TEST(behind_link, "a link stays, with the permissions of a new file") {
     struct stat st;
     put("real", "old");
     CHECK_INT(symlink("real", in_folder("link")), 0);
@@ -208,7 +208,7 @@ static int killed_in_folder(void) {
 
 /* An interrupt leaves nothing; what a killed writer leaves goes when the next one begins, in the folder and
  * beside it. */
-static void test_stopped_folders(void) {
+TEST(stopped_folders, "nothing is left of folders that were begun") {
     const char *all = folder(), *path = in_folder("new");
     CHECK_INT(child_code(interrupted_in_folder), 130);
     CHECK_INT(count_entries(all), 0);
@@ -246,7 +246,7 @@ static char digit_of(const char *name) {
 }
 
 /* Whenever a writer is killed, the folder is whole, of one writing, or not there. */
-static void test_killed_folders(void) {
+TEST(killed_folders, "a folder is whole whenever its writer is killed") {
     int state;
     in_folder(""); /* made by the parent */
     for (int i = 0; i < 40; i++) {
@@ -286,13 +286,13 @@ static int hang_up_under_nohup(void) {
     return hang_up_with(SIG_IGN);
 }
 
-static void test_signals(void) {
+TEST(signals, "streams that are closed, signals that are ignored") {
     CHECK_INT(child_code(open_after_guard), STDERR_FILENO + 1);
     CHECK_INT(child_code(hang_up), 130);
     CHECK_INT(child_code(hang_up_under_nohup), 7);
 }
 
-static void test_peak(void) {
+TEST(peak, "bytes of a block that is used") {
     const int64_t n = (int64_t)64 << 20, before = sl_measure_peak_bytes();
     volatile char *block = (volatile char *)malloc((size_t)n);
     REQUIRE(block);
@@ -302,7 +302,7 @@ static void test_peak(void) {
     free((void *)block);
 }
 
-static void test_json(void) {
+TEST(json, "numbers and bytes as JSON") {
     json_object *o = json_object_new_object();
     const double reals[] = {0.1, 1.0 / 3, 1e300};
     sl_json_put(o, "hex", sl_json_hex64(UINT64_C(0x0123456789abcdef)));
@@ -315,18 +315,3 @@ static void test_json(void) {
                     "1e+300],\"whole\":18446744073709551615,\"none\":null}");
     free(text);
 }
-
-static const test_case cases[] = {
-    {"out_folder", "all files of a folder or none", test_out_folder},
-    {"stale", "what an earlier writer left goes", test_out_folder_stale},
-    {"out_folder_taken", "what got its name is taken back", test_out_folder_taken},
-    {"out_folder_second", "another writer was first", test_out_folder_second},
-    {"out_folder_shared", "beside other files, and in place", test_out_folder_shared},
-    {"stopped_folders", "nothing is left of folders that were begun", test_stopped_folders},
-    {"killed_folders", "a folder is whole whenever its writer is killed", test_killed_folders},
-    {"behind_link", "a link stays, with the permissions of a new file", test_behind_link},
-    {"signals", "streams that are closed, signals that are ignored", test_signals},
-    {"peak", "bytes of a block that is used", test_peak},
-    {"json", "numbers and bytes as JSON", test_json},
-};
-TEST_MAIN(cases)

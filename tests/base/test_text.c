@@ -4,7 +4,7 @@
 #include "test.h"
 #include "base/text.h"
 
-static void test_count(void) {
+TEST(text_count, "digits in groups") {
     CHECK_STR(sl_text_count(0), "0");
     CHECK_STR(sl_text_count(999), "999");
     CHECK_STR(sl_text_count(1000), "1,000");
@@ -18,7 +18,7 @@ static void check_token(const char *bytes, size_t n, const char *expected) {
     CHECK_STR(out, expected);
 }
 
-static void test_token(void) {
+TEST(text_token, "controls and broken UTF-8 become visible") {
     check_token("", 0, "");
     check_token(" the", 4, "\xe2\x90\xa3the");
     check_token("a\n\tb\r", 5, "a\\n\\tb\\r");
@@ -39,7 +39,7 @@ static void check_name(const char *name, const char *expected) {
     CHECK_STR(copy, expected);
 }
 
-static void test_name(void) {
+TEST(text_name, "nothing that a terminal obeys, nothing broken") {
     check_name("", "");
     check_name("caf\xc3\xa9 \xe6\x97\xa5", "caf\xc3\xa9 \xe6\x97\xa5");
     check_name("\x1b[31mred\x1b[0m", "?[31mred?[0m");
@@ -74,7 +74,7 @@ static void check_pad(const char *text, int n, const char *behind, const char *b
     free(printed);
 }
 
-static void test_pad(void) {
+TEST(text_pad, "columns of what is shown") {
     check_pad("ab", 4, "ab  ", "  ab");
     check_pad("abcdef", 4, "abcd", "abcd");
     check_pad("\xe6\x97\xa5\xe6\x97\xa5", 3, "\xe6\x97\xa5 ", " \xe6\x97\xa5");
@@ -82,7 +82,7 @@ static void test_pad(void) {
     CHECK_INT(sl_text_columns("\x1b[1m\xff\xe6\x97\xa5"), 7);
 }
 
-static void test_lines(void) {
+TEST(text_lines, "each line clean, tabs as spaces") {
     char *printed = NULL;
     size_t n;
     FILE *f = open_memstream(&printed, &n);
@@ -94,7 +94,7 @@ static void test_lines(void) {
 }
 
 /* What json-c lets through of a file's JSON. */
-static void test_json_repaired(void) {
+TEST(json_to_text, "UTF-8 whatever went in") {
     json_object *o = json_object_new_object();
     sl_json_put(o, "k\xff", json_object_new_string("\x1b\xc3(\xc2\x9b\x7f\xc2\xa0"));
     sl_json_put(o, "text", sl_json_text("a\xff"));
@@ -121,7 +121,7 @@ static int count_of(const char *text, const char *part) {
     return n;
 }
 
-static void test_plot(void) {
+TEST(html_plot, "escapes, positions, points without a value") {
     const double x[] = {1024, 2048, 4096, 8192}, y[] = {0.5, 0.75, NAN, 1};
     const plot_series series[] = {{"<a&b>", x, y, 4, 0, false, true},
                                   {"c", x, y, 4, 1, true, false}};
@@ -178,7 +178,7 @@ static void check_ticks(plot_axis x, const char *expected) {
     free(text);
 }
 
-static void test_ticks(void) {
+TEST(html_ticks, "round numbers along an axis, with no more digits than they need") {
     check_ticks((plot_axis){"x", PLOT_LINEAR, false, 0, 100}, "0 20 40 60 80 100 ");
     check_ticks((plot_axis){"x", PLOT_LINEAR, false, -1, 1}, "-1.0 -0.5 0.0 0.5 1.0 ");
     check_ticks((plot_axis){"x", PLOT_LINEAR, false, 0, 5.5}, "0 1 2 3 4 5 ");
@@ -195,7 +195,7 @@ static void test_ticks(void) {
 }
 
 /* 7 units for each letter of the longest label, and 20; the longest bar is 40 short of the right edge. */
-static void test_bars(void) {
+TEST(html_bars, "positions and colors of parts, and parts that draw nothing") {
     static const char *const labels[] = {"a", "b<"}, *const parts[] = {"up", "down&", "flat"};
     const double values[] = {1, 0, 2, 3, NAN, -1};
     const bars b = {"T<", NULL, "ms", labels, parts, values, 2, 3};
@@ -224,7 +224,7 @@ static void test_bars(void) {
 }
 
 /* Data without extent still gives a drawing without NaN or endless loops. */
-static void test_plot_degenerate(void) {
+TEST(html_plot_degenerate, "no data, one point, zeros on a log axis") {
     const double zero = 0, one = 1;
     const plot_series series[] = {{"none", &one, &one, 0, 0, false, false},
                                   {"zero", &zero, &zero, 1, 0, false, true},
@@ -244,13 +244,13 @@ static void test_plot_degenerate(void) {
         }
 }
 
-static void test_json_range(void) {
+TEST(json_range, "an interval, of which one end is not known") {
     json_object *range = sl_json_range(NAN, 0.5);
     CHECK_STR(json_object_to_json_string_ext(range, JSON_C_TO_STRING_PLAIN), "[null,0.5]");
     json_object_put(range);
 }
 
-static void test_base_name(void) {
+TEST(json_base_name, "the last component of a path") {
     static const char *const names[][2] = {{"b.c", "b.c"},  {"a/b.c", "b.c"},
                                            {"/b.c", "b.c"}, {"/a/b/", "b"},
                                            {"a//", "a"},    {"/a/\xff", "\xef\xbf\xbd"}};
@@ -260,19 +260,3 @@ static void test_base_name(void) {
         json_object_put(name);
     }
 }
-
-static const test_case cases[] = {
-    {"text_count", "digits in groups", test_count},
-    {"text_token", "controls and broken UTF-8 become visible", test_token},
-    {"text_name", "nothing that a terminal obeys, nothing broken", test_name},
-    {"text_pad", "columns of what is shown", test_pad},
-    {"text_lines", "each line clean, tabs as spaces", test_lines},
-    {"json_to_text", "UTF-8 whatever went in", test_json_repaired},
-    {"html_plot", "escapes, positions, points without a value", test_plot},
-    {"html_plot_degenerate", "no data, one point, zeros on a log axis", test_plot_degenerate},
-    {"html_ticks", "round numbers along an axis, with no more digits than they need", test_ticks},
-    {"html_bars", "positions and colors of parts, and parts that draw nothing", test_bars},
-    {"json_base_name", "the last component of a path", test_base_name},
-    {"json_range", "an interval, of which one end is not known", test_json_range},
-};
-TEST_MAIN(cases)

@@ -104,7 +104,7 @@ static uint64_t hash_tails(uint64_t h, uint8_t bytes[4], size_t n, size_t length
 /* Made by Python 3: for each lead byte FNV-1a over s.decode("utf-8", errors="replace").encode() +
  * b"\n" for all s of 1 to 4 edge bytes that begin with it, shorter ones first, in order of the
  * table. */
-static void case_python(void) {
+TEST(python, "strings of 1 to 4 edge bytes come out as from Python") {
     static const struct {
         uint8_t lead;
         uint64_t hash;
@@ -129,7 +129,7 @@ static void case_python(void) {
 }
 
 /* The same over all strings of one and two bytes. */
-static void case_python_pairs(void) {
+TEST(python_pairs, "all strings of 1 and 2 bytes come out as from Python") {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     for (int a = 0; a < 256; a++) h = repaired_hash(h, (uint8_t[]){(uint8_t)a}, 1);
     for (int a = 0; a < 256; a++)
@@ -156,7 +156,7 @@ static size_t random_text(uint8_t *out, size_t n) {
     return at;
 }
 
-static void case_definition(void) {
+TEST(definition, "random text against maximal subparts by definition") {
     list_prefixes();
     uint8_t text[4096];
     static char out[3 * 4096], expected[3 * 4096];
@@ -175,7 +175,7 @@ static void case_definition(void) {
 }
 
 /* One bad byte in a long run of ASCII, anywhere. */
-static void case_ascii(void) {
+TEST(ascii, "one bad byte among others") {
     char text[200];
     for (size_t at = 0; at < sizeof text; at++) {
         memset(text, 'a', sizeof text);
@@ -185,7 +185,7 @@ static void case_ascii(void) {
     }
 }
 
-static void case_code_points(void) {
+TEST(code_points, "every code point encodes, decodes and is valid") {
     for (uint32_t cp = 0; cp < 0x110000; cp++) {
         if (cp >= 0xD800 && cp < 0xE000) continue;
         uint8_t bytes[4];
@@ -197,7 +197,7 @@ static void case_code_points(void) {
 }
 
 /* With python=python3: a megabyte of random text through the interpreter itself. */
-static void case_interpreter(void) {
+TEST(interpreter, "random text against Python itself (opt-in)") {
     const char *python = test_setting("python");
     if (!python) SKIP("python=python3 compares with it");
     enum { SIZE = 1 << 20 };
@@ -223,14 +223,3 @@ static void case_interpreter(void) {
     CHECK(memcmp(ours, theirs, m) == 0);
     free(text), free(ours), free(theirs);
 }
-
-static const test_case cases[] = {
-    {"python", "strings of 1 to 4 edge bytes come out as from Python", case_python},
-    {"python-pairs", "all strings of 1 and 2 bytes come out as from Python", case_python_pairs},
-    {"definition", "random text against maximal subparts by definition", case_definition},
-    {"ascii", "one bad byte among others", case_ascii},
-    {"code-points", "every code point encodes, decodes and is valid", case_code_points},
-    {"interpreter", "random text against Python itself (opt-in)", case_interpreter},
-};
-
-TEST_MAIN(cases)

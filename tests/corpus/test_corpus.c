@@ -25,7 +25,7 @@ static const char *mixed_folder(void) {
     return out;
 }
 
-static void case_threads(void) {
+TEST(threads, "threads and shards give the same documents") {
     const char *path = mixed_folder();
     gathered one = gather(path, NULL, 1);
     CHECK_INT(one.status, SPECRT_STATUS_OK);
@@ -54,7 +54,7 @@ static void case_threads(void) {
 
 /* A cluster's splits: the records of one file in several, in another order, lines ended otherwise. What
  * they are called and how they are dealt changes neither documents, held-out ones nor the digest. */
-static void case_splits(void) {
+TEST(splits, "records dealt to files") {
     const char *records[] = {"{\"text\": \"one\"}", "{\"text\": \"two\"}", "{\"text\": \"three\"}",
                              "{\"text\": \"two\"}"};
     static const int order[] = {2, 1, 0, 3};
@@ -81,7 +81,7 @@ static void case_splits(void) {
 }
 
 /* With many files, those to be read from the start go to one shard each. */
-static void case_many_files(void) {
+TEST(many_files, "shards of many files") {
     const char *top = make_folder("many");
     char path[128], name[32], text[64];
     snprintf(path, sizeof path, "%s", top);
@@ -107,7 +107,7 @@ static void case_many_files(void) {
 
 /* Of bad records in many batches the first five in file order are shown, and strict names the first one,
  * whoever parsed them. */
-static void case_bad_order(void) {
+TEST(bad_order, "the first bad records in file order") {
     const corpus_options strict = {.strict = true};
     size_t room = 6u << 20, at = 0;
     char *lines = (char *)malloc(room);
@@ -145,7 +145,7 @@ static void check_real(const char *relative, uint64_t n_records, uint64_t n_docs
 }
 
 /* The numbers are Python's: json.load, or json.loads by line. */
-static void case_real(void) {
+TEST(real, "real files hold what Python finds in them") {
     check_real("prompts/humaneval/HumanEval.jsonl.gz", 164, 328);
     check_real("prompts/gsm8k/train.jsonl", 7473, 14946);
     check_real("prompts/spec_bench/question.jsonl", 480, 560);
@@ -161,7 +161,7 @@ static void case_real(void) {
 }
 
 /* What was read of a file so far, batch by batch. */
-static void case_progress(void) {
+TEST(progress, "bytes read, batch by batch") {
     enum { N = 3 << 20 };
     const corpus_options none = {0};
     corpus *c;
@@ -181,13 +181,3 @@ static void case_progress(void) {
     sl_corpus_close(c);
     free(text);
 }
-
-static const test_case cases[] = {
-    {"threads", "threads and shards give the same documents", case_threads},
-    {"progress", "bytes read, batch by batch", case_progress},
-    {"many-files", "shards of many files", case_many_files},
-    {"splits", "records dealt to files", case_splits},
-    {"bad-order", "the first bad records in file order", case_bad_order},
-    {"real", "real files hold what Python finds in them", case_real},
-};
-TEST_MAIN(cases)

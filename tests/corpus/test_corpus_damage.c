@@ -85,7 +85,7 @@ static specrt_status read_prompts(const void *bytes, size_t n, uint64_t *content
     return status;
 }
 
-static void test_damage(void) {
+TEST(damage, "of every byte of small corpora and prompt files") {
     LEFT_TO_ALL();
     static const char *const seeds[] = {"array", "bin",      "concatenated", "field", "messages",
                                         "npy",   "sharegpt", "text",         NULL};
@@ -95,8 +95,3 @@ static void test_damage(void) {
     approved_compare("tests/corpus/corpus_damage.exact");
     CHECK_INT(clear_folder(), 1);
 }
-
-static const test_case cases[] = {
-    {"damage", "of every byte of small corpora and prompt files", test_damage},
-};
-TEST_MAIN(cases)

@@ -39,7 +39,7 @@ static void check_units(const gathered *g, const char *text, size_t n, const siz
     for (size_t i = 0; i < g->n_docs; i++) CHECK(g->continues[i] == (i > 0));
 }
 
-static void case_units(void) {
+TEST(units, "text is cut where the rule says, packed or not") {
     draw_state = 1;
     size_t cuts[128];
     for (int round = 0; round < 6; round++) {
@@ -64,7 +64,7 @@ static void case_units(void) {
     clear_folder();
 }
 
-static void case_text_bytes(void) {
+TEST(text_bytes, "NULs, CRLF, byte-order marks, invalid bytes") {
     check_bytes("a\r\nb\r\n", 6, "a\r\nb\r\n", 6, 0);
     check_bytes("a\0b", 3, "a\0b", 3, 0);
     check_bytes("\xEF\xBB\xBF"
@@ -76,7 +76,7 @@ static void case_text_bytes(void) {
 }
 
 /* Three-byte characters without a break: forced at 64 MiB, on a character. */
-static void case_forced(void) {
+TEST(forced, "64 MiB without a safe place are cut on a character") {
     size_t n = (64u << 20) + 300000;
     LEFT_TO_ALL();
     n -= n % 3;
@@ -121,7 +121,7 @@ static void check_safe_places(const char *tokenizer_path, const char *text, size
     sl_tokenizer_close(tok);
 }
 
-static void case_safe_places(void) {
+TEST(safe_places, "cuts at safe places change no token") {
     static const char *const tokenizers[] = {
         "llama3/tokenizer.model",      "openai/o200k_base.tiktoken.gz",
         "qwen/qwen.tiktoken",          "gguf/ggml-vocab-gpt-2.gguf",
@@ -141,11 +141,3 @@ static void case_safe_places(void) {
     free(made);
     gather_free(&g);
 }
-
-static const test_case cases[] = {
-    {"units", "text is cut where the rule says, packed or not", case_units},
-    {"text-bytes", "NULs, CRLF, byte-order marks, invalid bytes", case_text_bytes},
-    {"forced", "64 MiB without a safe place are cut on a character", case_forced},
-    {"safe-places", "cuts at safe places change no token", case_safe_places},
-};
-TEST_MAIN(cases)

@@ -43,7 +43,7 @@ static void check_ids(const char *name, const void *bytes, size_t n, int id_byte
 }
 
 /* An id far in a file is named by its index there. */
-static void case_far(void) {
+TEST(far, "an id that is none, far in a file") {
     enum { N = 1 << 20 };
     uint16_t *ids = (uint16_t *)calloc(N, sizeof *ids);
     REQUIRE(ids);
@@ -55,7 +55,7 @@ static void case_far(void) {
     free(ids);
 }
 
-static void case_ids(void) {
+TEST(ids, ".bin and .npy") {
     static const uint16_t u16[] = {1, 2, 65535, 4};
     static const uint16_t wide[] = {1, 0, 65535, 65535};
     static const int32_t i32[] = {1, 2, 3, 40, 5, -6};
@@ -117,7 +117,7 @@ static void check_long(const char *name, const uint8_t *bytes, size_t n, int32_t
     sl_corpus_close(c);
 }
 
-static void case_long(void) {
+TEST(long, "ids of several batches") {
     enum { N = 700000 };
     int32_t *ids = (int32_t *)malloc(N * sizeof *ids);
     uint8_t *file = (uint8_t *)malloc(N * sizeof *ids + 256);
@@ -131,10 +131,3 @@ static void case_long(void) {
     check_long("x.npy", file, n, N, 350000, false);
     free(ids), free(file);
 }
-
-static const test_case cases[] = {
-    {"far", "an id that is none, far in a file", case_far},
-    {"ids", ".bin and .npy", case_ids},
-    {"long", "ids of several batches", case_long},
-};
-TEST_MAIN(cases)

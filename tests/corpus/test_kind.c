@@ -1,7 +1,7 @@
 /* test_kind.c : what is text and what is not. */
 #include "gather.h"
 
-static void case_bad_files(void) {
+TEST(bad_files, "files that hold no text say what they are") {
     check_fails("x.txt",
                 "\x7F"
                 "ELF\2\1\1",
@@ -13,7 +13,7 @@ static void case_bad_files(void) {
     check_fails("x.npy", "\x93NUMPY", "x.npy: token ids, not text");
 }
 
-static void case_nuls(void) {
+TEST(nuls, "text with NULs is text, binary data is not") {
     char text[4000];
     for (size_t i = 0; i < sizeof text; i++) text[i] = i % 10 ? 'a' : '\0';
     check_bytes(text, sizeof text, text, sizeof text, 0);
@@ -29,7 +29,7 @@ static void case_nuls(void) {
 }
 
 /* So many NULs, control bytes and ill-formed ones of 300 bytes are text, or are not. */
-static void case_limits(void) {
+TEST(limits, "how many NULs and control bytes a text may have") {
     static const struct {
         int n_nul, n_control, n_bad;
         bool text;
@@ -50,7 +50,7 @@ static void case_limits(void) {
 }
 
 /* A third of a text may be of any byte but those that no text has. */
-static void case_controls(void) {
+TEST(controls, "which control bytes a text has") {
     for (int c = 1; c < 128; c++) {
         char text[300];
         bool expected = c >= 32 ? c != 127 : (c >= '\a' && c <= '\r') || c == 27;
@@ -63,7 +63,7 @@ static void case_controls(void) {
 }
 
 /* What has no extension to go by. A name that begins with its only dot has none. */
-static void case_contents(void) {
+TEST(contents, "of files without an extension") {
     static const struct {
         const char *text;
         bool json;
@@ -87,7 +87,7 @@ static void case_contents(void) {
 
 /* Records in files whose name says text: counted as such, with a line that says what to do; and either way of
  * reading on demand. */
-static void case_doubts(void) {
+TEST(doubts, "records in a file whose name says text") {
     static const struct {
         const char *name, *text, *doubt; /* "" : none */
     } rows[] = {
@@ -125,13 +125,3 @@ static void case_doubts(void) {
     CHECK_INT(g.stats.n_doubtful_files, 0);
     gather_free(&g);
 }
-
-static const test_case cases[] = {
-    {"doubts", "records in a file whose name says text", case_doubts},
-    {"bad-files", "files that hold no text say what they are", case_bad_files},
-    {"nuls", "text with NULs is text, binary data is not", case_nuls},
-    {"limits", "how many NULs and control bytes a text may have", case_limits},
-    {"contents", "of files without an extension", case_contents},
-    {"controls", "which control bytes a text has", case_controls},
-};
-TEST_MAIN(cases)

@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-static void case_folder(void) {
+TEST(folder, "walks in name order, once, without hidden files") {
     const char *top = make_folder("walk");
     make_folder("walk/b");
     make_folder("walk/.git");
@@ -46,7 +46,7 @@ static void case_folder(void) {
 }
 
 /* More files than the set of seen ones has room for at first, one of them under 300 names more. */
-static void case_many(void) {
+TEST(many, "many files, and many names of one") {
     enum { N = 300 };
     char name[32];
     make_folder("many");
@@ -65,7 +65,7 @@ static void case_many(void) {
 }
 
 /* The digest tells which file of the domain a text is in. */
-static void case_order(void) {
+TEST(order, "whose text is whose") {
     make_folder("order");
     put_text("order/a.txt", "x");
     put_text("order/b.txt", "y");
@@ -80,7 +80,7 @@ static void case_order(void) {
 }
 
 /* The sum of sizes, which a pipe among the files makes unknown. */
-static void case_sizes(void) {
+TEST(sizes, "a pipe among files") {
     const char *paths[2] = {in_folder("a.txt"), in_folder("pipe")};
     const corpus_options none = {0};
     corpus_stats stats;
@@ -101,11 +101,3 @@ static void case_sizes(void) {
     CHECK_HAS(err.msg, "standard input is given twice");
     clear_folder();
 }
-
-static const test_case cases[] = {
-    {"folder", "walks in name order, once, without hidden files", case_folder},
-    {"many", "many files, and many names of one", case_many},
-    {"order", "whose text is whose", case_order},
-    {"sizes", "a pipe among files", case_sizes},
-};
-TEST_MAIN(cases)

@@ -34,7 +34,7 @@ static const char *show(void) {
     return out;
 }
 
-static void test_shapes(void) {
+TEST(shapes, "turns, system message, ids and domain of every shape") {
     static const char *const rows[][2] = {
         {"{\"prompt\":\"p\",\"input\":\"no\"}", "qa[]p"},
         {"{\"custom_id\":\"1\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}]}}",
@@ -75,7 +75,7 @@ static void test_shapes(void) {
     CHECK_INT(clear_folder(), 1);
 }
 
-static void test_refused(void) {
+TEST(refused, "what is no prompt is named with its line") {
     static const char shape[] = ": expected an object with a text under prompt, question";
     static const char *const rows[][2] = {
         {"", "qa.x.jsonl: expected one prompt per line, found none"},
@@ -102,7 +102,7 @@ static void test_refused(void) {
 }
 
 /* Of a later file, too, so many and evenly spread, of every Nth one or of the others. */
-static void test_choice(void) {
+TEST(choice, "which prompts of a file, and how many") {
     static const struct {
         prompt_choice choice;
         const char *kept;
@@ -140,7 +140,7 @@ static void test_choice(void) {
 }
 
 /* A file that does not fit the first buffer. */
-static void test_long(void) {
+TEST(long, "files of any length") {
     enum { N = 200000 };
     char *text = (char *)malloc(N + 1);
     memset(text, 'x', N);
@@ -154,7 +154,7 @@ static void test_long(void) {
     free(text);
 }
 
-static void test_passed_over(void) {
+TEST(passed_over, "empty prompts, and those that do not fit") {
     const specrt_error why = {SPECRT_STATUS_BAD_INPUT, "prompt: too long"};
     char *answer = NULL;
     CHECK_INT(sl_prompts_account(&list, 0, &err), SPECRT_STATUS_OK);
@@ -186,12 +186,3 @@ static void test_passed_over(void) {
     sl_prompts_free(&list);
     clear_folder();
 }
-
-static const test_case cases[] = {
-    {"shapes", "turns, system message, ids and domain of every shape", test_shapes},
-    {"refused", "what is no prompt is named with its line", test_refused},
-    {"choice", "which prompts of a file, and how many", test_choice},
-    {"long", "files of any length", test_long},
-    {"passed_over", "empty prompts, and those that do not fit", test_passed_over},
-};
-TEST_MAIN(cases)

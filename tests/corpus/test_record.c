@@ -22,7 +22,7 @@ static void check_all(const char *const rows[][3], size_t n) {
     }
 }
 
-static void case_shapes(void) {
+TEST(shapes, "the documents of every record shape") {
     static const char *const rows[][3] = {
         {"{\"conversations\":[{\"from\":\"human\",\"value\":\"h\"},{\"from\":\"gpt\",\"value\":"
          "\"g\"}]}",
@@ -73,7 +73,7 @@ static void case_shapes(void) {
     check_all(rows, sizeof rows / sizeof rows[0]);
 }
 
-static void case_served(void) {
+TEST(served, "batches and logs of servers") {
     static const char *const rows[][3] = {
         /* Lines of an OpenAI batch: a result, one of the Responses API, and a request. */
         {"{\"custom_id\":\"1\",\"response\":{\"status_code\":200,\"body\":{\"choices\":[{"
@@ -115,7 +115,7 @@ static void case_served(void) {
     check_all(rows, sizeof rows / sizeof rows[0]);
 }
 
-static void case_field(void) {
+TEST(field, "--field with dots, lists and records without it") {
     static const char records[] =
         "{\"a\":{\"b\":\"x\"},\"text\":\"no\"}\n{\"a.b\":\"y\"}\n"
         "{\"a\":{\"b\":[\"z\",\"w\"]}}\n{\"a\":1}\n{\"a\":{\"b\":2}}\n\"s\"\n";
@@ -132,7 +132,7 @@ static void case_field(void) {
 }
 
 /* Pieces end inside words: their tokens are not those of the answer. */
-static void case_stream(void) {
+TEST(stream, "pieces of a streamed answer are refused") {
     gathered g = gather_string("x.jsonl", "{\"choices\":[{\"delta\":{\"content\":\"a\"}}]}", NULL);
     CHECK_INT(g.status, SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(g.err.msg, "x.jsonl:1: a piece of a streamed answer in choices; expected ");
@@ -150,7 +150,7 @@ static void case_stream(void) {
     gather_free(&g);
 }
 
-static void case_escapes(void) {
+TEST(escapes, "NULs, surrogates and bad bytes in JSON strings") {
     static const struct {
         const char *json, *want;
         size_t n;
@@ -174,12 +174,3 @@ static void case_escapes(void) {
         gather_free(&g);
     }
 }
-
-static const test_case cases[] = {
-    {"shapes", "the documents of every record shape", case_shapes},
-    {"served", "batches and logs of servers", case_served},
-    {"stream", "pieces of a streamed answer are refused", case_stream},
-    {"field", "--field with dots, lists and records without it", case_field},
-    {"escapes", "NULs, surrogates and bad bytes in JSON strings", case_escapes},
-};
-TEST_MAIN(cases)

@@ -12,7 +12,7 @@ static void open_finder(void) {
     REQUIRE(sl_script_finder_new(&finder, NULL) == SPECRT_STATUS_OK);
 }
 
-static void test_plain(void) {
+TEST(plain, "one script") {
     open_finder();
     check_script("It is what it is.", "Latin");
     check_script("Größe, naïve, ŀa", "Latin");
@@ -30,7 +30,7 @@ static void test_plain(void) {
     sl_script_finder_free(finder);
 }
 
-static void test_without_letters(void) {
+TEST(without_letters, "numbers, signs, nothing") {
     open_finder();
     check_script("", "none");
     check_script("12 + 30 = 42 \xF0\x9F\x98\x80 \xE2\x82\xAC", "none");
@@ -40,7 +40,7 @@ static void test_without_letters(void) {
 }
 
 /* Names and code do not make a text Latin, nor one foreign word a text foreign. */
-static void test_mixed(void) {
+TEST(mixed, "Latin letters count a quarter") {
     open_finder();
     check_script("用 malloc(sizeof(int)) 分配内存，然后检查返回值", "Han");
     check_script("Функция printf() печатает текст по формату", "Cyrillic");
@@ -53,18 +53,10 @@ static void test_mixed(void) {
 }
 
 /* Han beside kana is Japanese, from a tenth of kana on. */
-static void test_japanese(void) {
+TEST(japanese, "kana among Han") {
     open_finder();
     check_script("東京都は日本の首都である", "Japanese");
     check_script("漢字漢字漢字漢字漢の", "Japanese");
     check_script("漢字漢字漢字漢字漢字の", "Han");
     sl_script_finder_free(finder);
 }
-
-static const test_case cases[] = {
-    {"plain", "one script", test_plain},
-    {"without_letters", "numbers, signs, nothing", test_without_letters},
-    {"mixed", "Latin letters count a quarter", test_mixed},
-    {"japanese", "kana among Han", test_japanese},
-};
-TEST_MAIN(cases)

@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void case_damaged(void) {
+TEST(damaged, "packed data cut, damaged, followed by something") {
     draw_state = 3;
     size_t n = 400000, m;
     char *text = make_text(n);
@@ -72,7 +72,7 @@ static gathered gather_pipe(const void *bytes, size_t n, const char *path) {
     return g;
 }
 
-static void case_pipe(void) {
+TEST(pipe, "standard input, packed too") {
     draw_state = 5;
     size_t n = 2000000, m;
     char *text = make_text(n);
@@ -91,9 +91,3 @@ static void case_pipe(void) {
     CHECK_STR(show(&g), "a!|b!");
     gather_free(&g);
 }
-
-static const test_case cases[] = {
-    {"damaged", "packed data cut, damaged, followed by something", case_damaged},
-    {"pipe", "standard input, packed too", case_pipe},
-};
-TEST_MAIN(cases)

@@ -58,18 +58,12 @@ static void check_units(const char *path) {
     free(units);
 }
 
-static void test_byte_level(void) {
+TEST(units_byte_level, "llama3, gpt-2") {
     check_units(test_data("tokenizers/llama3/tokenizer.model"));
     check_units(test_data("tokenizers/gguf/ggml-vocab-gpt-2.gguf"));
 }
 
-static void test_sentencepiece(void) {
+TEST(units_sentencepiece, "llama, phi-3: a space is put before a text") {
     check_units(test_data("tokenizers/gguf/ggml-vocab-llama-spm.gguf"));
     check_units(test_data("tokenizers/gguf/ggml-vocab-phi-3.gguf"));
 }
-
-static const test_case cases[] = {
-    {"units_byte_level", "llama3, gpt-2", test_byte_level},
-    {"units_sentencepiece", "llama, phi-3: a space is put before a text", test_sentencepiece},
-};
-TEST_MAIN(cases)

@@ -1,7 +1,7 @@
 /* test_values.c : where JSON values begin and end, in lines, arrays and one after another. */
 #include "gather.h"
 
-static void case_framing(void) {
+TEST(framing, "lines, concatenated values, arrays") {
     check_good("x.jsonl", "{\"text\":\"a\"}\n\n  \r\n{\"text\":\"b\"}\r\n{\"text\":\"c\"}", "a|b|c",
                0);
     check_good("x.json", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n", "a|b", 0);
@@ -47,7 +47,7 @@ static size_t put_record(char *out, bool lines, gathered *want) {
     return at;
 }
 
-static void case_any_layout(void) {
+TEST(any_layout, "random records in random layouts come out whole") {
     char *file = (char *)malloc(32u << 20);
     draw_state = 21;
     for (int round = 0; round < (test_quick() ? 8 : 30); round++) {
@@ -73,7 +73,7 @@ static void case_any_layout(void) {
     free(file);
 }
 
-static void case_bad_lines(void) {
+TEST(bad_lines, "bad lines are counted, located, fatal if strict") {
     static const char lines[] =
         "{\"text\":\"a\"}\n{\"text\": oops}\n{\"text\":\"b\"}\n{\"text\":\"b\n"
         "{\"text\":\"c\"} x\n[1]\n{\"id\":\"7\"}\n\n{\"text\":3}\n{\"text\":\"d\"}\n";
@@ -95,7 +95,7 @@ static void case_bad_lines(void) {
 }
 
 /* A broken element is given up, and the next one found by its place on the line. */
-static void case_bad_elements(void) {
+TEST(bad_elements, "broken elements of arrays are passed over") {
     check_good("x.json", "[\n  {\"text\": \"a\"},\n  {\"text\": \"b},\n  {\"text\": \"c\"}\n]",
                "a|c", 1);
     check_good("x.json",
@@ -113,7 +113,7 @@ static void case_bad_elements(void) {
     check_good("x.json", "{\"text\":\"a\"} 12,null\n{\"text\":\"b\"}", "a|b", 2);
 }
 
-static void case_bad_arrays(void) {
+TEST(bad_arrays, "arrays and lines that cannot be read at all say why") {
     check_fails("x.json", "[{\"text\":\"a\"},\n{\"text\":\"b\"}",
                 "x.json: the array that begins on line 1 is not closed");
     check_fails("x.json", "[\n{\"text\":\"a\"},\n{\"text\":\"b",
@@ -126,7 +126,7 @@ static void case_bad_arrays(void) {
 }
 
 /* One record of 65 MiB, between small ones, of which two are broken. */
-static void case_too_long(void) {
+TEST(too_long, "a record over the cap is a bad record") {
     LEFT_TO_ALL();
     size_t room = (66u << 20) + 64;
     char *text = (char *)malloc(room);
@@ -149,7 +149,7 @@ static void case_too_long(void) {
 }
 
 /* Values that are longer than what is read at once, over the end of a batch. */
-static void case_across(void) {
+TEST(across, "long values over the end of a batch") {
     enum { N = 700000 };
     char *text = (char *)malloc(3 * N);
     size_t at = 0;
@@ -171,7 +171,7 @@ static void case_across(void) {
 }
 
 /* Three bytes of an empty array cost json-c hundreds. */
-static void case_crowded(void) {
+TEST(crowded, "a record of a million arrays is a bad record") {
     size_t at = 0;
     char *text = (char *)malloc(5u << 20);
     at += (size_t)sprintf(text, "{\"text\":\"a\"}\n{\"text\":[");
@@ -186,15 +186,3 @@ static void case_crowded(void) {
     gather_free(&g);
     free(text);
 }
-
-static const test_case cases[] = {
-    {"framing", "lines, concatenated values, arrays", case_framing},
-    {"any-layout", "random records in random layouts come out whole", case_any_layout},
-    {"bad-lines", "bad lines are counted, located, fatal if strict", case_bad_lines},
-    {"bad-elements", "broken elements of arrays are passed over", case_bad_elements},
-    {"bad-arrays", "arrays and lines that cannot be read at all say why", case_bad_arrays},
-    {"too-long", "a record over the cap is a bad record", case_too_long},
-    {"across", "long values over the end of a batch", case_across},
-    {"crowded", "a record of a million arrays is a bad record", case_crowded},
-};
-TEST_MAIN(cases)

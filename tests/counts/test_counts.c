@@ -77,7 +77,7 @@ static void check_dense(const counts_domain *d, uint64_t dense[N_FOLDS][N_VOCAB]
     CHECK_INT(d->n_tokens, sum);
 }
 
-static void test_add(void) {
+TEST(counts_add, "sums equal a dense oracle") {
     static uint64_t dense[N_FOLDS][N_VOCAB];
     counts c = {0};
     memset(dense, 0, sizeof dense);
@@ -92,7 +92,7 @@ static void test_add(void) {
 }
 
 /* Three shards of the same documents, concatenated in every order, give the bytes of one run. */
-static void test_merge_is_exact(void) {
+TEST(counts_merge, "shards in any order give the bytes of one run") {
     static const char *const names[] = {"b", "a", "c/d e"};
     counts whole = {0}, shards[3];
     char *texts[3];
@@ -140,7 +140,7 @@ static void refuse(const char *text, size_t n) {
 }
 
 /* Every cut of a file is refused, and so is every changed digit. */
-static void test_damage(void) {
+TEST(counts_damage, "cut files and changed numbers are refused") {
     counts c = {0};
     size_t n;
     vocab_fill(&c);
@@ -182,7 +182,7 @@ static const char sample_1[] = "#specrt-counts\t1\n"
                                "4\t5\t0\n"
                                "#end\t2\t15\n";
 
-static void test_fields(void) {
+TEST(counts_fields, "every field of a file, read and written") {
     static const uint8_t types[10] = {0, 0, 0, 3, 0, 3, 3, 0, 1, 0};
     counts c = {0};
     size_t n;
@@ -214,7 +214,7 @@ static void test_fields(void) {
 
 /* A file of version 1 is read as two folds of which the second is held out, and written as version 2; counts
  * by folds are not added to it. */
-static void test_version_1(void) {
+TEST(counts_version_1, "files of version 1 are read as two folds") {
     counts c = {0}, again = {0};
     specrt_error err;
     size_t n;
@@ -240,7 +240,7 @@ static void test_version_1(void) {
 }
 
 /* One change of the sample; where nothing is wrong it is read. */
-static void test_lines(void) {
+TEST(counts_lines, "a line that is wrong is named") {
     static const struct {
         const char *from, *to, *wrong; /* "" : nothing */
     } rows[] = {
@@ -317,7 +317,7 @@ static void test_lines(void) {
 }
 
 /* A name longer than any buffer, in a file longer than what is read at once, and many rows. */
-static void test_long(void) {
+TEST(counts_long, "lines of any length") {
     enum { NAME = 100000, ROWS = 5008 }; /* types end where a page does */
     static counts_row rows[ROWS];
     counts a = {0}, b = {0};
@@ -361,7 +361,7 @@ static void expect_refusal(const counts *a, const counts *b, const char *message
     free(second);
 }
 
-static void test_mismatch(void) {
+TEST(counts_mismatch, "other tokenizers and options are refused by name") {
     counts a = {0}, b = {0};
     vocab_fill(&a);
     vocab_fill(&b);
@@ -386,7 +386,7 @@ static void test_mismatch(void) {
 }
 
 /* The same tokens under another name (GGUF, tiktoken): either order gives one name. */
-static void test_names(void) {
+TEST(counts_names, "the kept name does not depend on the order") {
     counts a = {0}, b = {0};
     size_t n_a, n_b;
     vocab_fill(&a);
@@ -410,7 +410,7 @@ static void test_names(void) {
 }
 
 /* Packed files read like plain ones, and a cut one is refused. */
-static void test_packed(void) {
+TEST(counts_packed, ".gz and .zst count files") {
     counts c = {0};
     size_t n;
     vocab_fill(&c);
@@ -445,7 +445,7 @@ static void test_packed(void) {
     sl_counts_free(&c);
 }
 
-static void test_overflow(void) {
+TEST(counts_overflow, "sums beyond 64 bits are an error") {
     counts c = {0};
     counts_row row = {.id = 1, .n = UINT64_MAX - 5};
     counts_domain d = {.name = (char *)(uintptr_t) "x",
@@ -462,7 +462,7 @@ static void test_overflow(void) {
 
 /* Folds drawn from records of known coverage: the interval contains the true share in about 95 of 100 draws,
  * and is as wide as a formula of its own says. */
-static void test_range(void) {
+TEST(counts_range, "the interval of coverage, against draws and by hand") {
     int n_inside = 0;
     random_state = 21;
     for (int draw = 0; draw < 1000; draw++) {
@@ -491,19 +491,3 @@ static void test_range(void) {
     range = sl_coverage_range(covered, all, 2, 200);
     CHECK(range.low != range.low && range.high != range.high);
 }
-
-static const test_case cases[] = {
-    {"counts_add", "sums equal a dense oracle", test_add},
-    {"counts_merge", "shards in any order give the bytes of one run", test_merge_is_exact},
-    {"counts_damage", "cut files and changed numbers are refused", test_damage},
-    {"counts_fields", "every field of a file, read and written", test_fields},
-    {"counts_version_1", "files of version 1 are read as two folds", test_version_1},
-    {"counts_range", "the interval of coverage, against draws and by hand", test_range},
-    {"counts_lines", "a line that is wrong is named", test_lines},
-    {"counts_long", "lines of any length", test_long},
-    {"counts_mismatch", "other tokenizers and options are refused by name", test_mismatch},
-    {"counts_names", "the kept name does not depend on the order", test_names},
-    {"counts_packed", ".gz and .zst count files", test_packed},
-    {"counts_overflow", "sums beyond 64 bits are an error", test_overflow},
-};
-TEST_MAIN(cases)

@@ -50,7 +50,7 @@ static specrt_status read_pairs(const void *bytes, size_t n, uint64_t *content, 
     return status;
 }
 
-static void test_damage(void) {
+TEST(damage, "of every byte of small count files") {
     LEFT_TO_ALL();
     static const char *const of_counts[] = {"joined", "one", "folds", NULL}, *const of_pairs[] = {
                                                                                  "small", NULL};
@@ -58,8 +58,3 @@ static void test_damage(void) {
     damage_seeds("fuzz_pairs", of_pairs, read_pairs);
     approved_compare("tests/counts/counts_damage.exact");
 }
-
-static const test_case cases[] = {
-    {"damage", "of every byte of small count files", test_damage},
-};
-TEST_MAIN(cases)

@@ -37,7 +37,7 @@ static const struct {
     {"5-7-9", NULL, "'5-7-9'"},
 };
 
-static void test_flags(void) {
+TEST(flags, "ids and ranges, ascending and distinct") {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (rows[i].ids)
             check(rows[i].text, rows[i].ids, SPECRT_STATUS_OK);
@@ -54,7 +54,7 @@ static void check_file(const char *text, const char *ids, specrt_status expected
     check(path, ids, expected);
 }
 
-static void test_files(void) {
+TEST(files, "the same in a file") {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (rows[i].ids)
             check_file(rows[i].text, rows[i].ids, SPECRT_STATUS_OK);
@@ -68,9 +68,3 @@ static void test_files(void) {
     check(in_folder("none"), "none: cannot open", SPECRT_STATUS_IO);
     CHECK_INT(clear_folder(), 1);
 }
-
-static const test_case cases[] = {
-    {"flags", "ids and ranges, ascending and distinct", test_flags},
-    {"files", "the same in a file", test_files},
-};
-TEST_MAIN(cases)

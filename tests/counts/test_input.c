@@ -2,7 +2,7 @@
 #include "counts/input.h"
 #include "test.h"
 
-static void test_check(void) {
+TEST(check, "every pair of flags") {
     static const struct {
         const char *corpus, *merge; /* a path each; NULL: none */
         counts_input in;
@@ -37,6 +37,3 @@ static void test_check(void) {
         if (sl_counts_input_check(&in) != rows[i].code) test_fail(__FILE__, (int)i, "row");
     }
 }
-
-static const test_case cases[] = {{"check", "every pair of flags", test_check}};
-TEST_MAIN(cases)

@@ -113,7 +113,7 @@ static void check_store(pairs *p, const text *t, int threads) {
     free(c.dense);
 }
 
-static void test_counts(void) {
+TEST(counts, "runs of many blocks, merged on several threads") {
     static const int32_t vocabs[] = {2, 63, 64, 1025, 2500};
     for (int i = 0; i < 5; i++) {
         random_state = (uint64_t)i + 1;
@@ -129,7 +129,7 @@ static void test_counts(void) {
 }
 
 /* So little memory that runs go to disk again and again, and are merged there. */
-static void test_spilling(void) {
+TEST(spilling, "runs on disk, merged there again") {
     random_state = 7;
     text t = make_text(3000, 900000);
     pairs *p;
@@ -142,7 +142,7 @@ static void test_spilling(void) {
     free(t.ids);
 }
 
-static void test_no_disk(void) {
+TEST(no_disk, "a temporary file that cannot be made") {
     random_state = 8;
     text t = make_text(500, 60000);
     pairs *p;
@@ -161,7 +161,7 @@ static void test_no_disk(void) {
 }
 
 /* Who cuts the file of spilled runs is found out. */
-static void test_cut_spill(void) {
+TEST(cut_spill, "a temporary file that somebody cuts") {
     random_state = 12;
     text t = make_text(300, 50000);
     pairs *p;
@@ -178,7 +178,7 @@ static void test_cut_spill(void) {
 }
 
 /* Two tokens are a pair; a counter counts when its block is full. */
-static void test_blocks(void) {
+TEST(blocks, "pairs and blocks at their limits") {
     text t = {(int32_t[]){3, 1}, 2, 5};
     pairs *p;
     pairs_counter *c;
@@ -235,7 +235,7 @@ static uint8_t *file_of_part(const text *t, size_t begin, size_t end, size_t *n)
     return bytes;
 }
 
-static void test_merge(void) {
+TEST(merge, "count files of parts in any order give the file of the whole") {
     random_state = 9;
     text t = make_text(1500, 40000);
     size_t n_whole, n[3], cuts[4] = {0, 11111, 30000, 40000};
@@ -266,7 +266,7 @@ static void test_merge(void) {
 }
 
 /* Any cut, and any changed byte behind the names, is seen. */
-static void test_damage(void) {
+TEST(damage, "every cut and every flipped byte of a count file") {
     specrt_error err;
     random_state = 10;
     text t = make_text(60, 400);
@@ -300,7 +300,7 @@ static void check_file(uint8_t *bytes, size_t n, const char *wrong) {
 }
 
 /* The bytes of a header with one field changed. */
-static void test_headers(void) {
+TEST(headers, "every field of a header") {
     static const struct {
         int at;
         int32_t value;
@@ -340,7 +340,7 @@ static void test_headers(void) {
 }
 
 /* Rows by hand over 5 ids, each with sums that are right. */
-static void test_rows(void) {
+TEST(rows, "rows that are none, with sums that are right") {
     static const struct {
         uint8_t bytes[24];
         size_t n;
@@ -397,7 +397,7 @@ static void test_rows(void) {
     }
 }
 
-static void test_mismatch(void) {
+TEST(mismatch, "other tokenizers, options, overflow") {
     pairs_header a = {.n_vocab = 10}, b = {.n_vocab = 11};
     specrt_error err;
     strcpy(a.name, "one"), strcpy(b.name, "two");
@@ -470,7 +470,7 @@ static void check_bytes(const graph *g) {
     free(bytes);
 }
 
-static void test_graph(void) {
+TEST(graph, "rows, order, cuts and EvoSpec's rule") {
     static const graph_rule rules[] = {
         {1000, 1, 64, 5, 1e-4}, {7, 2, 3, 4, 0.05}, {64, 5, 64, 5, 0}, {1, 1, 1, 1, 1}};
     random_state = 11;
@@ -494,7 +494,7 @@ static void test_graph(void) {
 }
 
 /* Counts that f32 cannot tell apart: ties go to the lower id, as where they are equal. */
-static void test_large_counts(void) {
+TEST(large_counts, "ties of counts in f32") {
     text t = {(int32_t[]){5, 9, 6, 5, 3, 6}, 6, 6 + 4};
     const graph_rule rule = {10, 1, 64, 5, 1e-4};
     pairs *p;
@@ -532,7 +532,7 @@ static int graph_all(void *arg) {
     return status;
 }
 
-static void test_no_memory(void) {
+TEST(no_memory, "every allocation of a graph that fails") {
     text t = make_text(300, 4000);
     pairs *p;
     REQUIRE(sl_pairs_create(300, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
@@ -542,7 +542,7 @@ static void test_no_memory(void) {
     free(t.ids);
 }
 
-static void test_nothing_left(void) {
+TEST(nothing_left, "no pairs, no edges") {
     const graph_rule rule = {10, 3, 64, 5, 1e-4};
     text t = {(int32_t[]){1, 2, 1, 2}, 4, 5};
     pairs *p;
@@ -558,21 +558,3 @@ static void test_nothing_left(void) {
     graph_free(&g);
     sl_pairs_free(p);
 }
-
-static const test_case cases[] = {
-    {"counts", "runs of many blocks, merged on several threads", test_counts},
-    {"spilling", "runs on disk, merged there again", test_spilling},
-    {"no_disk", "a temporary file that cannot be made", test_no_disk},
-    {"cut_spill", "a temporary file that somebody cuts", test_cut_spill},
-    {"blocks", "pairs and blocks at their limits", test_blocks},
-    {"merge", "count files of parts in any order give the file of the whole", test_merge},
-    {"damage", "every cut and every flipped byte of a count file", test_damage},
-    {"headers", "every field of a header", test_headers},
-    {"rows", "rows that are none, with sums that are right", test_rows},
-    {"mismatch", "other tokenizers, options, overflow", test_mismatch},
-    {"graph", "rows, order, cuts and EvoSpec's rule", test_graph},
-    {"large_counts", "ties of counts in f32", test_large_counts},
-    {"no_memory", "every allocation of a graph that fails", test_no_memory},
-    {"nothing_left", "no pairs, no edges", test_nothing_left},
-};
-TEST_MAIN(cases)

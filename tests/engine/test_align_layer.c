@@ -348,17 +348,17 @@ static void run_gradients(bool eagle3, const engine_align_params *params) {
     close_bench(&b);
 }
 
-static void test_lora(void) {
+TEST(lora, "LoRA's gradients against differences in double, EAGLE-1/2 and 3") {
     run_gradients(false, &lora);
     run_gradients(true, &lora);
 }
-static void test_full(void) {
+TEST(full, "all parameters' gradients against differences in double") {
     run_gradients(false, &full);
     if (!test_quick()) run_gradients(true, &full);
 }
 
 /* Gradients of one batch by pools of other sizes, bit for bit; and added up over two passes. */
-static void test_threads(void) {
+TEST(threads, "the same bytes for any number of threads") {
     static const int threads[] = {1, 2, 5};
     static bench b;
     float dh[N_QUERIES * D], *first = NULL;
@@ -426,7 +426,7 @@ static void run_optimiser(engine_optimiser kind, float clip) {
     close_bench(&b);
 }
 
-static void test_optimiser(void) {
+TEST(optimiser, "AdamW and plain descent against their formulas") {
     run_optimiser(ENGINE_ADAMW, 0);
     run_optimiser(ENGINE_ADAMW, 0.1f);
     run_optimiser(ENGINE_SGD, 0);
@@ -434,7 +434,7 @@ static void test_optimiser(void) {
 }
 
 /* A gradient that is not finite makes no step, and is gone afterwards. */
-static void test_not_finite(void) {
+TEST(not_finite, "a gradient that is not finite makes no step") {
     static bench b;
     float dh[N_QUERIES * D];
     const float *hidden;
@@ -495,7 +495,7 @@ static void run_drafting(bool eagle3, engine_align_params params) {
     close_bench(&b);
 }
 
-static void test_drafting(void) {
+TEST(drafting, "captured rows give the states that drafted") {
     run_drafting(false, lora);
     run_drafting(true, lora);
     run_drafting(false, full);
@@ -503,7 +503,7 @@ static void test_drafting(void) {
 }
 
 /* Drafts change at a swap only, and are the drafter's own again in the end. */
-static void test_swap(void) {
+TEST(swap, "drafts change at a swap only") {
     static const int32_t token = 100;
     for (int mode = 0; mode < 2; mode++) {
         static bench b;
@@ -573,12 +573,12 @@ static void run_snapshot(engine_align_params params) {
     close_bench(&b);
 }
 
-static void test_snapshot(void) {
+TEST(snapshot, "adapters come back; another drafter's are refused") {
     run_snapshot(lora);
 }
 
 /* EAGLE-3's norms come back as well. */
-static void test_eagle3_snapshot(void) {
+TEST(eagle3_snapshot, "EAGLE-3's parameters come back") {
     static bench b;
     specrt_error err = {0};
     int64_t n;
@@ -603,7 +603,7 @@ static void test_eagle3_snapshot(void) {
 }
 
 /* All parameters are a drafter of its own. */
-static void test_full_snapshot(void) {
+TEST(full_snapshot, "all parameters are a drafter to open") {
     static bench b;
     specrt_error err = {0};
     engine_drafter *again;
@@ -624,7 +624,7 @@ static void test_full_snapshot(void) {
     close_bench(&b);
 }
 
-static void test_refused(void) {
+TEST(refused, "what cannot be aligned") {
     static bench b;
     specrt_error err = {0};
     engine_align *a;
@@ -639,18 +639,3 @@ static void test_refused(void) {
     CHECK_INT(engine_align_create(b.d, &bad, NULL, &a, &err), SPECRT_STATUS_BAD_ARG);
     close_bench(&b);
 }
-
-static const test_case cases[] = {
-    {"lora", "LoRA's gradients against differences in double, EAGLE-1/2 and 3", test_lora},
-    {"full", "all parameters' gradients against differences in double", test_full},
-    {"threads", "the same bytes for any number of threads", test_threads},
-    {"optimiser", "AdamW and plain descent against their formulas", test_optimiser},
-    {"not_finite", "a gradient that is not finite makes no step", test_not_finite},
-    {"drafting", "captured rows give the states that drafted", test_drafting},
-    {"swap", "drafts change at a swap only", test_swap},
-    {"snapshot", "adapters come back; another drafter's are refused", test_snapshot},
-    {"full_snapshot", "all parameters are a drafter to open", test_full_snapshot},
-    {"eagle3_snapshot", "EAGLE-3's parameters come back", test_eagle3_snapshot},
-    {"refused", "what cannot be aligned", test_refused},
-};
-TEST_MAIN(cases)

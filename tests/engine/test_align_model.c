@@ -102,7 +102,7 @@ static void run_drafting(tiny shape) {
     close_bench(&b);
 }
 
-static void test_drafting(void) {
+TEST(drafting, "captured rows give the states that drafted") {
     for (int i = 0; i < N_SHAPES; i++) run_drafting(shapes[i]);
 }
 
@@ -173,11 +173,11 @@ static void run_gradients(tiny shape) {
     close_bench(&b);
 }
 
-static void test_gradients(void) {
+TEST(gradients, "every layer's gradients against differences") {
     for (int i = 0; i < N_SHAPES; i++) run_gradients(shapes[i]);
 }
 
-static void test_threads(void) {
+TEST(threads, "the same bytes for any number of threads") {
     static const int threads[] = {1, 2, 5};
     float dh[N_QUERIES * D_MOST], *first = NULL;
     for (int t = 0; t < 3; t++) {
@@ -239,7 +239,7 @@ static void run_file(tiny shape) {
     unlink(path), unlink(beside), rmdir(dir);
 }
 
-static void test_files(void) {
+TEST(files, "adapters in the checkpoint's order of rows") {
     for (int i = 0; i < N_SHAPES; i++) run_file(shapes[i]);
 }
 
@@ -263,7 +263,7 @@ static void refuse(tiny shape, engine_align_params params, const char *says) {
     close_bench(&b);
 }
 
-static void test_refused(void) {
+TEST(refused, "what cannot be aligned") {
     static const tiny gemma = {
         "gemma3",      7,           24,         4, 2, 16, 40, 37, .tied = true, .normed = true,
         .gemma = true, .window = 5, .period = 3};
@@ -272,12 +272,3 @@ static void test_refused(void) {
     refuse(shapes[0], full, "alignment of all parameters: expected an EAGLE");
     refuse(gemma, lora, "alignment: expected an EAGLE head, or a drafter with layers as");
 }
-
-static const test_case cases[] = {
-    {"drafting", "captured rows give the states that drafted", test_drafting},
-    {"gradients", "every layer's gradients against differences", test_gradients},
-    {"threads", "the same bytes for any number of threads", test_threads},
-    {"files", "adapters in the checkpoint's order of rows", test_files},
-    {"refused", "what cannot be aligned", test_refused},
-};
-TEST_MAIN(cases)

@@ -234,7 +234,7 @@ static void run_places(const specrt_session_params *session, const char *policy,
     free(all.masters);
 }
 
-static void test_places(void) {
+TEST(places, "what is gone through again is what was drafted") {
     NOT_OF_THREADS();
     run_places(&chain, "full", NULL);
     if (!test_brief()) run_places(&tree, "full", NULL);
@@ -243,7 +243,7 @@ static void test_places(void) {
 }
 
 /* An answer's end refuses no draft, though its path may end before one that was right. */
-static void test_end(void) {
+TEST(end, "what an answer's end cuts off is no refusal") {
     NOT_OF_THREADS();
     for (int osd = 0; osd < 2; osd++) {
         run r = {.session = chain, .max_tokens = 2, .n_prompts = MOST_PROMPTS};
@@ -262,7 +262,7 @@ static void test_end(void) {
 
 /* A rate of 0 drafts as the frozen drafter does; another one drafts otherwise, twice alike, on any number
  * of threads, and loses no token. */
-static void test_repeats(void) {
+TEST(repeats, "the same bytes on every run and for any threads") {
     LEFT_TO_ALL();
     run frozen = {.session = tree, .frozen = true}, still = {.session = tree};
     run first = {.session = tree}, again;
@@ -290,7 +290,7 @@ static void test_repeats(void) {
 }
 
 /* The same prompt over and over is learnt: fewer cycles than the frozen drafter takes. */
-static void test_learns(void) {
+TEST(learns, "fewer cycles than the frozen drafter, by LoRA and by OSD") {
     run frozen = {.session = chain, .frozen = true, .n_prompts = 1};
     run lora = {.session = chain, .order = "000"}, osd = lora;
     if (test_brief()) SKIP("learning takes its time: make test-all");
@@ -316,7 +316,7 @@ static void test_learns(void) {
 }
 
 /* An independent drafter learns, too: the same bytes on every run and under a guard, and no token is lost. */
-static void test_independent(void) {
+TEST(independent, "an independent drafter learns without loss") {
     run frozen = {.session = chain, .frozen = true, .n_prompts = 1, .draft = SMALL};
     run lora = {.session = chain, .order = "000", .draft = SMALL}, again;
     if (test_brief()) SKIP("learning takes its time: make test-all");
@@ -347,7 +347,7 @@ static void test_independent(void) {
 }
 
 /* Rates that ruin the drafter, gradients that are not finite: tokens stay. */
-static void test_ruin(void) {
+TEST(ruin, "rates that ruin the drafter lose no token") {
     static const float rates[] = {1e9f, 1e4f};
     NOT_OF_THREADS();
     for (int i = 0; i < 4; i++) {
@@ -365,7 +365,7 @@ static void test_ruin(void) {
     }
 }
 
-static void test_sampled(void) {
+TEST(sampled, "sampled targets and sampled drafts") {
     run r = {.session = tree, .params = learning(4, 0.05f)};
     NOT_OF_THREADS();
     r.session.sampling.temperature = 0.8f;
@@ -383,7 +383,7 @@ static void test_sampled(void) {
 }
 
 /* Steps on a thread of their own come in when they are ready. */
-static void test_async(void) {
+TEST(async, "steps beside the cycles") {
     for (int mode = 0; mode < (test_quick() ? 1 : 2); mode++) {
         run r = {.session = tree, .params = learning(4, 0.02f)};
         r.params.async = true;
@@ -441,7 +441,7 @@ static double oracle_loss(const run *r, int *n_counted) {
 }
 
 /* The first sequence's positions, learnt when the second begins. */
-static void test_osd_positions(void) {
+TEST(osd_positions, "OSD's loss is the two models' over the text, where drafts were refused") {
     run r = {.session = chain, .n_prompts = 1, .watch = note_refused, .params = defaults};
     int n_counted;
     n_refused = n_before = 0;
@@ -468,7 +468,7 @@ static void test_osd_positions(void) {
 /* ---- the guard ------------------------------------------------------------------------------------- */
 
 /* Rates that ruin the drafter: under a guard it drafts as the frozen one does. */
-static void test_guard_ruin(void) {
+TEST(guard_ruin, "a guard drafts with nothing that was ruined") {
     run frozen = {.session = chain, .frozen = true}, r = {.session = chain};
     NOT_OF_THREADS();
     run_all(&frozen);
@@ -488,7 +488,7 @@ static void test_guard_ruin(void) {
 }
 
 /* What is good is drafted with, from the third time on: learnt in the first, on trial in the second. */
-static void test_guard_learns(void) {
+TEST(guard_learns, "a guard drafts with what is good") {
     run frozen = {.session = chain, .frozen = true, .n_prompts = 1};
     run lora = {.session = chain, .order = "0000"}, again;
     if (test_brief()) SKIP("learning takes its time: make test-all");
@@ -517,7 +517,7 @@ static void test_guard_learns(void) {
 
 /* Weights that were good, and are no more: after one look drafts are the frozen drafter's; after eight,
  * learning begins again from there. */
-static void test_guard_returns(void) {
+TEST(guard_returns, "a guard goes back to the frozen drafter") {
     LEFT_TO_ALL();
     char dir[] = "/tmp/specrt-guard-XXXXXX", path[64];
     run frozen = {.session = chain, .frozen = true, .order = test_brief() ? "01" : "01201201"};
@@ -554,7 +554,7 @@ static void test_guard_returns(void) {
 
 /* ---- refusals --------------------------------------------------------------------------------------- */
 
-static void test_refused(void) {
+TEST(refused, "settings out of range") {
     engine_drafter *drafter;
     specrt_head_desc desc;
     specrt_head *head;
@@ -583,21 +583,3 @@ static void test_refused(void) {
     engine_close(target);
     target = NULL;
 }
-
-static const test_case cases[] = {
-    {"end", "what an answer's end cuts off is no refusal", test_end},
-    {"places", "what is gone through again is what was drafted", test_places},
-    {"repeats", "the same bytes on every run and for any threads", test_repeats},
-    {"learns", "fewer cycles than the frozen drafter, by LoRA and by OSD", test_learns},
-    {"independent", "an independent drafter learns without loss", test_independent},
-    {"ruin", "rates that ruin the drafter lose no token", test_ruin},
-    {"sampled", "sampled targets and sampled drafts", test_sampled},
-    {"async", "steps beside the cycles", test_async},
-    {"osd_positions", "OSD's loss is the two models' over the text, where drafts were refused",
-     test_osd_positions},
-    {"guard_ruin", "a guard drafts with nothing that was ruined", test_guard_ruin},
-    {"guard_learns", "a guard drafts with what is good", test_guard_learns},
-    {"guard_returns", "a guard goes back to the frozen drafter", test_guard_returns},
-    {"refused", "settings out of range", test_refused},
-};
-TEST_MAIN(cases)

@@ -142,7 +142,7 @@ static int64_t cycles_of(const decoder *d) {
 }
 
 /* Texts in turns: each decoder gives what it gives over a sequence of its own, in as many cycles. */
-static void test_shares_a_sequence(void) {
+TEST(share, "decoders over one sequence, in turns") {
     const decoder_desc kinds[] = {
         {.kind = DECODER_PLAIN},
         {.kind = DECODER_SESSION},
@@ -178,7 +178,7 @@ static void test_shares_a_sequence(void) {
 /* ---- costs ---------------------------------------------------------------------------------------- */
 
 /* Passes are measured between two texts, which are the same. */
-static void test_measured(void) {
+TEST(measured, "costs between two texts") {
     static specrt_costs costs;
     const specrt_tree_params tree = {.num_steps = 6, .topk = 10, .num_draft_tokens = 60};
     int32_t expected[LENGTH], found[LENGTH];
@@ -203,7 +203,7 @@ static void test_measured(void) {
 /* ---- late readers ---------------------------------------------------------------------------------- */
 
 /* The tokens and cycles are those of a drafter that reads at once. */
-static void test_reads_late(void) {
+TEST(late, "a drafter that reads the prompt late drafts the same") {
     int32_t expected[LENGTH], found[LENGTH];
     pair p;
     open_pair(&p, NULL);
@@ -221,7 +221,7 @@ static void test_reads_late(void) {
 }
 
 /* `auto` begins no draft that would not repay reading the prompt, where the drafter waits for one. */
-static void test_auto_waits(void) {
+TEST(waits, "auto reads no prompt that no draft repays") {
     const double costs[4] = {1, 1.02, 1.04, 1.06};
     const specrt_auto_desc dear = {.num_steps = 3, .n_lists = 1, .costs = costs, .read = 1000};
     int32_t expected[LENGTH], found[LENGTH];
@@ -245,7 +245,7 @@ static void test_auto_waits(void) {
 }
 
 /* Nothing is read for a text without drafts, and a draft after 80 of its tokens is right all the same. */
-static void test_reads_after_plain_cycles(void) {
+TEST(unread, "no pass of the drafter before the first draft") {
     pair p;
     open_pair(&p, NULL);
     for (int is_late = 0; is_late < 2; is_late++) {
@@ -272,7 +272,7 @@ static void test_reads_after_plain_cycles(void) {
 }
 
 /* Where it never reads, a drafter that cannot is no fault; where it reads late, it is one then. */
-static void test_late_faults(void) {
+TEST(faults, "a damaged drafter is one where it reads") {
     const specrt_verdict *v;
     pair p;
     tiny_model draft;
@@ -318,7 +318,7 @@ static void test_late_faults(void) {
 /* ---- other engines --------------------------------------------------------------------------------- */
 
 /* Cycles are kept where a token's logits depend on what else the target read. */
-static void test_keeps_cycles(void) {
+TEST(cycles, "cycles of an engine that is not exact are kept") {
     const decoder_cycle *cycles;
     int32_t tokens[LENGTH], n_tokens = 0;
     pair p;
@@ -377,7 +377,7 @@ static int follow(void *user, const specrt_draft *draft, const specrt_verdict *v
 
 /* Chains of an engine's own tokens give plain decoding's, also where every draft is right or wrong, and drawn
  * ones. */
-static void test_drafts_of_the_engine(void) {
+TEST(own, "chains of the engine's own tokens") {
     static backend_ops ops;
     const specrt_sampling hot = {.temperature = 1, .session = 5};
     pair p;
@@ -422,7 +422,7 @@ static void test_drafts_of_the_engine(void) {
 /* ---- the clock ------------------------------------------------------------------------------------- */
 
 /* A controller whose clock says that drafts take a second each stops them, once it sees cycles. */
-static void test_clock_decides(void) {
+TEST(clock, "a controller follows the clock") {
     const specrt_tree_params tree = {.num_steps = 3, .topk = 1, .num_draft_tokens = 4};
     specrt_costs costs = {.error = 0};
     specrt_clock clock;
@@ -457,7 +457,7 @@ static void test_clock_decides(void) {
 /* ---- errors ---------------------------------------------------------------------------------------- */
 
 /* A pass that fails ends the call; the next text is decoded. */
-static void test_failed_passes(void) {
+TEST(failed, "a pass that fails") {
     const specrt_verdict *v;
     int32_t expected[LENGTH], found[LENGTH];
     pair p;
@@ -474,17 +474,3 @@ static void test_failed_passes(void) {
     decoder_free(d);
     close_pair(&p);
 }
-
-static const test_case cases[] = {
-    {"share", "decoders over one sequence, in turns", test_shares_a_sequence},
-    {"measured", "costs between two texts", test_measured},
-    {"late", "a drafter that reads the prompt late drafts the same", test_reads_late},
-    {"waits", "auto reads no prompt that no draft repays", test_auto_waits},
-    {"unread", "no pass of the drafter before the first draft", test_reads_after_plain_cycles},
-    {"faults", "a damaged drafter is one where it reads", test_late_faults},
-    {"cycles", "cycles of an engine that is not exact are kept", test_keeps_cycles},
-    {"own", "chains of the engine's own tokens", test_drafts_of_the_engine},
-    {"clock", "a controller follows the clock", test_clock_decides},
-    {"failed", "a pass that fails", test_failed_passes},
-};
-TEST_MAIN(cases)

@@ -21,7 +21,7 @@ static const tiny shapes[] = {
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0], LLAMA = 1, GEMMA = 4 };
 
-static void test_oracle(void) {
+TEST(oracle, "logits equal a double-precision transformer") {
     for (int s = 0; s < N_SHAPES; s++) {
         enum { N = 20 };
         static double expected[N * 64];
@@ -74,13 +74,13 @@ static void check_bitwise(int shape) {
     free_tiny(&m);
 }
 
-static void test_bitwise(void) {
+TEST(bitwise, "alone, chain, prefill, any thread count: the same bits") {
     check_bitwise(LLAMA);
     check_bitwise(GEMMA);
 }
 
 /* A file of blocks gives the bits of its f32 copy, alone and in batches, and its rows stay as they are. */
-static void test_blocks(void) {
+TEST(blocks, "a quantised model equals its f32 copy, and is not copied") {
     enum { N = 13, V = 40 };
     tiny_model m;
     static float logits[4][N * V];
@@ -167,12 +167,12 @@ static void check_tree(int shape) {
     free_tiny(&m);
 }
 
-static void test_tree(void) {
+TEST(tree, "tree nodes equal chains; a kept path equals its chain") {
     check_tree(LLAMA);
     check_tree(GEMMA); /* windows end inside the prefix, and inside paths */
 }
 
-static void test_limits(void) {
+TEST(limits, "bad batches are refused") {
     tiny_model m;
     specrt_error err;
     engine_cache *c;
@@ -207,7 +207,7 @@ static void check_refused(const tiny_model *m, const char *skip, specrt_status s
     CHECK(e == NULL);
 }
 
-static void test_bad_models(void) {
+TEST(bad_models, "bad files are refused by name") {
     tiny_model m;
     tiny k = shapes[0];
     make_tiny(&m, k, 5);
@@ -262,7 +262,7 @@ static void check_gemma_refused(tiny_model *m, const char *key, const char *text
     m->odd_key = NULL;
 }
 
-static void test_bad_gemma(void) {
+TEST(bad_gemma, "what a Gemma 3 file says wrongly is refused by name") {
     tiny_model m;
     make_tiny(&m, shapes[GEMMA], 5);
     check_refused(&m, "blk.2.post_ffw_norm.weight", SPECRT_STATUS_BAD_INPUT,
@@ -384,7 +384,7 @@ static void oracle_eagle3(const tiny_model *m, const tiny_model *target, const i
     for (int t = 0; t < n; t++) norm(x[t], weights(m, -1, "final_norm"), d, query[t]);
 }
 
-static void test_eagle3(void) {
+TEST(eagle3, "an EAGLE-3 head equals its definition in double") {
     enum { N = 9, D = 24 };
     static const tiny shape = {"qwen3", 6, D, 3, 1, 16, 40, 29, .tied = true, .normed = true};
     static float taps[ENGINE_MAX_BATCH][3 * D], hidden[N][D], query[N][D];
@@ -452,7 +452,7 @@ static void test_eagle3(void) {
 }
 
 /* The target's head drafts, or one of few tokens, and changes nothing of what is emitted. */
-static void test_eagle3_decode(void) {
+TEST(eagle3_decode, "a head of few tokens drafts without loss") {
     static const tiny shape = {"qwen3", 6, 24, 3, 1, 16, 40, 29, .tied = true, .normed = true};
     int64_t d2t[DRAFT_VOCAB];
     tiny_model target, eagle;
@@ -536,7 +536,7 @@ static void list_head(const int32_t *answer, int32_t n_vocab, int64_t *d2t) {
 /* An EAGLE-3 pair from end to end: inputs of two halves, a head of few tokens, and a norm before it. Steps at
  * a rate of 0 find the divergence that was seen; at another the drafter learns the answer, with lists, a
  * guard and several domains too, and no token changes. */
-static void test_eagle3_align(void) {
+TEST(eagle3_align, "an EAGLE-3 head learns while it drafts") {
     static const tiny shape = {"qwen3", 6, 24, 3, 1, 16, 40, 29, .tied = true, .normed = true};
     engine_controller_params params = ENGINE_CONTROLLER_DEFAULTS;
     engine_controller_stats stats;
@@ -600,7 +600,7 @@ static void check_capped(engine_model *e, engine_drafter *d) {
 }
 
 /* A Gemma 3 that drafts for itself, with lists of a few tokens and trees across the windows' ends. */
-static void test_gemma_decode(void) {
+TEST(gemma_decode, "a Gemma 3 that drafts for itself, without loss") {
     tiny_model m;
     specrt_error err = {0};
     engine_drafter *d;
@@ -649,7 +649,7 @@ static void decode_hot(const engine_model *e, const engine_drafter *drafter,
 
 /* Columns behind the vocabulary are emitted by nobody, with drafts or without. Draws have the key that the
  * request names: one key one answer, another key another. */
-static void test_padded_sampling(void) {
+TEST(padded_sampling, "padding is drawn by nobody; keys are the request's") {
     static const tiny shape = {"llama", 2, 24, 3, 1, 8, 40, PADDED, .tied = true};
     const specrt_sampling keys[3] = {
         {.temperature = 100, .seed = 1, .session = 1},
@@ -674,19 +674,3 @@ static void test_padded_sampling(void) {
     engine_close(e);
     free_tiny(&m);
 }
-
-static const test_case cases[] = {
-    {"padded_sampling", "padding is drawn by nobody; keys are the request's", test_padded_sampling},
-    {"oracle", "logits equal a double-precision transformer", test_oracle},
-    {"bitwise", "alone, chain, prefill, any thread count: the same bits", test_bitwise},
-    {"blocks", "a quantised model equals its f32 copy, and is not copied", test_blocks},
-    {"tree", "tree nodes equal chains; a kept path equals its chain", test_tree},
-    {"limits", "bad batches are refused", test_limits},
-    {"bad_models", "bad files are refused by name", test_bad_models},
-    {"bad_gemma", "what a Gemma 3 file says wrongly is refused by name", test_bad_gemma},
-    {"gemma_decode", "a Gemma 3 that drafts for itself, without loss", test_gemma_decode},
-    {"eagle3", "an EAGLE-3 head equals its definition in double", test_eagle3},
-    {"eagle3_decode", "a head of few tokens drafts without loss", test_eagle3_decode},
-    {"eagle3_align", "an EAGLE-3 head learns while it drafts", test_eagle3_align},
-};
-TEST_MAIN(cases)

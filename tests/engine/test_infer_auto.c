@@ -19,7 +19,7 @@ static specrt_costs some_costs(void) {
 
 /* What tools write they read again; a file that is there needs force, and one without the head's costs, as
  * llama.cpp's cache is, has no table. */
-static void test_round(void) {
+TEST(round, "a file of costs, written and read again") {
     const char *path = in_folder("a.costs");
     specrt_costs given = some_costs(), found;
     specrt_error err;
@@ -53,7 +53,7 @@ static void set_line(specrt_curve *c, double at, double slope) {
 
 /* Cycles by hand: the drafter's passes, its products by the next measured width, and the target's pass over a
  * chain's levels, or over as many nodes as the levels have or the tree may have. */
-static void test_table(void) {
+TEST(table, "costs of cycles by hand") {
     static const struct {
         specrt_tree_params tree;
         double width, nodes[4]; /* which curve of the head; nodes of drafts of 0 to 3 levels */
@@ -85,7 +85,7 @@ static void test_table(void) {
 }
 
 /* Blocks: one pass, one product of its positions, and what either takes is between measured sizes. */
-static void test_block_table(void) {
+TEST(block_table, "cycles of blocks") {
     enum { STEPS = 12 };
     const specrt_tree_params tree = {STEPS, 1, STEPS + 1};
     static const int32_t rows[] = {1000, 2000};
@@ -114,7 +114,7 @@ static void test_block_table(void) {
 }
 
 /* Costs of blocks are not those of drafts token by token. */
-static void test_fit(void) {
+TEST(fit, "costs of another kind of drafter") {
     specrt_error err;
     specrt_costs costs = {.n_block = 7}, tokens = {.n_block = 0};
     CHECK_INT(auto_costs_fit(&costs, 6, "c", &err), SPECRT_STATUS_OK);
@@ -139,7 +139,7 @@ static void check_sizes(const sizes *s, int32_t n, const int32_t *found) {
 }
 
 /* Halves of a list, down to 512 rows, where ends have rows in all of them. */
-static void test_lists(void) {
+TEST(lists, "halves of a list that keep what ends a generation") {
     static const sizes by_policy[] = {{"static:3000", 0, 3, {750, 1500, 3000}},
                                       {"static:3000", 511, 3, {750, 1500, 3000}},
                                       {"static:3000", 749, 3, {750, 1500, 3000}},
@@ -208,14 +208,14 @@ static int32_t first_steps(const char *text, const char *costs_policy, int32_t p
 }
 
 /* The rows that a policy scored count for that policy, up to its bound. */
-static void test_rows(void) {
+TEST(rows, "rows that a policy scored are those that its drafts cost") {
     CHECK(first_steps("full", "full", 2) > 0);
     CHECK_INT(first_steps("full", "full", 0), 0);
     CHECK_INT(first_steps("full", "window:8@min=8", 2), 0);
     CHECK(first_steps("window:8@min=8", "window:8@min=8", 5000) > 0);
 }
 
-static void test_word(void) {
+TEST(word, "auto takes the costs' policy, auto+SPEC its own") {
     specrt_costs costs = some_costs();
     CHECK_STR(auto_policy("auto", NULL), "microspec");
     CHECK_STR(auto_policy("auto", &costs), "microspec");
@@ -228,7 +228,7 @@ static void test_word(void) {
     CHECK(!auto_is_named("automatic") && !auto_is_named("aut") && !auto_is_named(NULL));
 }
 
-static void test_file(void) {
+TEST(file, "a policy that does not open is told with the file that names it") {
     specrt_error err;
     specrt_costs costs = some_costs();
     CHECK(auto_policy_file("auto", &costs, "c") == NULL);
@@ -244,15 +244,3 @@ static void test_file(void) {
     CHECK(strstr(err.msg, "a.costs: policy: ") == err.msg && strstr(err.msg, "policy 'x': y"));
     CHECK_INT(auto_policy_opened(SPECRT_STATUS_OK, "a.costs", &err), SPECRT_STATUS_OK);
 }
-
-static const test_case cases[] = {
-    {"round", "a file of costs, written and read again", test_round},
-    {"table", "costs of cycles by hand", test_table},
-    {"block_table", "cycles of blocks", test_block_table},
-    {"fit", "costs of another kind of drafter", test_fit},
-    {"lists", "halves of a list that keep what ends a generation", test_lists},
-    {"rows", "rows that a policy scored are those that its drafts cost", test_rows},
-    {"file", "a policy that does not open is told with the file that names it", test_file},
-    {"word", "auto takes the costs' policy, auto+SPEC its own", test_word},
-};
-TEST_MAIN(cases)

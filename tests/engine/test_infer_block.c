@@ -227,7 +227,7 @@ static void check_contexts(const char *config, int first) {
     close_pair(&p);
 }
 
-static void test_definition(void) {
+TEST(definition, "states of a block equal their definition, whatever came before") {
     char behind[128];
     snprintf(behind, sizeof behind, "%s, \"sample_from_anchor\": false", DSPARK);
     check_contexts(DSPARK, 0);
@@ -242,7 +242,7 @@ static void test_definition(void) {
 }
 
 /* What the file says, and the features that it names. */
-static void test_says(void) {
+TEST(says, "what a file says of itself, and the target's features") {
     static float taps[4][N_TAPS * D];
     static const int32_t tokens[] = {3, 1, 4, 1};
     int32_t layers[ENGINE_MAX_TAPS];
@@ -364,7 +364,7 @@ static void close_session(session *s) {
 }
 
 /* With the whole vocabulary a session drafts what the definition does, whatever was read in between. */
-static void test_drafts(void) {
+TEST(drafts, "drafts of the whole vocabulary are the definition's, and lossless") {
     const specrt_request request = {.max_tokens = N_TOKENS};
     session s;
     specrt_error err = {0};
@@ -415,7 +415,7 @@ static void check_cycle(reference *r, const specrt_trace_record *cycle) {
     r->n += cycle->n;
 }
 
-static void test_recorded(void) {
+TEST(recorded, "a trace has the states of blocks, and ranks with the Markov head") {
     const specrt_request request = {.max_tokens = N_TOKENS};
     const char *path = in_folder("trace");
     session s;
@@ -452,7 +452,7 @@ static void test_recorded(void) {
 }
 
 /* Calls that are refused, of this kind and of another. */
-static void test_misuse(void) {
+TEST(misuse, "calls that are refused") {
     static float features[ENGINE_MAX_BATCH][N_TAPS * D], states[SIZE][D];
     pair p;
     engine_cache *c;
@@ -477,7 +477,7 @@ static void test_misuse(void) {
     close_pair(&p);
 }
 
-static void test_bad_files(void) {
+TEST(bad_files, "files that do not fit are refused by name") {
     static const struct {
         const char *config, *skip, *why;
         specrt_status status;
@@ -536,14 +536,3 @@ static void test_bad_files(void) {
     free_tiny(&target);
     free_tiny(&block);
 }
-
-static const test_case cases[] = {
-    {"definition", "states of a block equal their definition, whatever came before",
-     test_definition},
-    {"says", "what a file says of itself, and the target's features", test_says},
-    {"drafts", "drafts of the whole vocabulary are the definition's, and lossless", test_drafts},
-    {"recorded", "a trace has the states of blocks, and ranks with the Markov head", test_recorded},
-    {"misuse", "calls that are refused", test_misuse},
-    {"bad_files", "files that do not fit are refused by name", test_bad_files},
-};
-TEST_MAIN(cases)

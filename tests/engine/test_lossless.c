@@ -323,7 +323,7 @@ static double check_trial(pair *p, const trial *t, const specrt_sampling *sampli
     return accept_length;
 }
 
-static void test_greedy(void) {
+TEST(greedy, "every policy emits plain decoding's tokens") {
     static const trial trials[] = {
         {"full", ABSENT, &eagle_tree},
         {"full", ABSENT, &chain},
@@ -398,7 +398,7 @@ static void check_drafter(const char *draft, bool by_position, const trial *tria
 }
 
 /* An MTP module's states go into what policies choose rows by, and into its next step. */
-static void test_mtp(void) {
+TEST(mtp, "so it does with an MTP module, greedy and sampled") {
     static const trial trials[] = {
         {"full", ABSENT, &eagle_tree},
         {"microspec", ABSENT, &small_tree},
@@ -414,7 +414,7 @@ static void test_mtp(void) {
 static const specrt_tree_params block_chain = {.num_steps = 7, .topk = 1, .num_draft_tokens = 8};
 
 /* A block drafter's lists are of all positions or of each. */
-static void test_block(void) {
+TEST(block, "so it does with a block drafter, one list and a list for each position") {
     static const trial trials[] = {
         {"full", ABSENT, &eagle_tree},
         {"full", ABSENT, &block_chain},
@@ -428,7 +428,7 @@ static void test_block(void) {
         check_drafter(dspark, i == 1, trials, sizeof trials / sizeof *trials);
 }
 
-static void test_sampled(void) {
+TEST(sampled, "so it does with sampling, draw for draw") {
     static const trial trials[] = {
         {"full", ABSENT, &small_tree},
         {"microspec", ABSENT, &small_tree},
@@ -449,7 +449,7 @@ static void test_sampled(void) {
 }
 
 /* So it does where auto_draft chooses depth and list, and goes without drafts. */
-static void test_autos(void) {
+TEST(autos, "so it does where auto_draft chooses") {
     static const trial trials[] = {
         {"full", ABSENT, &chain},
         {"static:2048", RANDOM, &chain},
@@ -471,7 +471,7 @@ static void test_autos(void) {
 }
 
 /* A model of its own drafts too; a target that drafts for itself is always right. */
-static void test_independent(void) {
+TEST(independent, "a model of its own drafts too, and the target for itself") {
     static const char *const drafters[] = {small, sample};
     static const trial trials[] = {{"full", ABSENT, &chain},
                                    {"full", ABSENT, &small_tree},
@@ -525,18 +525,7 @@ static void check_context_limit(const char *draft) {
     close_pair(p);
 }
 
-static void test_context_limit(void) {
+TEST(context_limit, "a full context ends generation") {
     check_context_limit(eagle);
     check_context_limit(dspark);
 }
-
-static const test_case cases[] = {
-    {"greedy", "every policy emits plain decoding's tokens", test_greedy},
-    {"mtp", "so it does with an MTP module, greedy and sampled", test_mtp},
-    {"block", "so it does with a block drafter, one list and a list for each position", test_block},
-    {"sampled", "so it does with sampling, draw for draw", test_sampled},
-    {"autos", "so it does where auto_draft chooses", test_autos},
-    {"independent", "a model of its own drafts too, and the target for itself", test_independent},
-    {"context_limit", "a full context ends generation", test_context_limit},
-};
-TEST_MAIN(cases)

@@ -196,7 +196,7 @@ static void check_pair(const tiny *shape, const family *f, bool own) {
     free_tiny(&m);
 }
 
-static void test_families(void) {
+TEST(families, "a module equals its definition, and drafts without loss") {
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         check_pair(&shapes[i], NULL, i == 0);
         if (strcmp(shapes[i].arch, "llama") == 0) continue;
@@ -215,7 +215,7 @@ static void check_refused(const engine_model *target, const tiny_model *m, const
     CHECK_HAS(err.msg, why);
 }
 
-static void test_bad_files(void) {
+TEST(bad_files, "files that do not fit are refused by name") {
     tiny wide = shapes[0], other = shapes[0];
     tiny_model m, another;
     make_pair(&m, &shapes[0], true);
@@ -246,7 +246,7 @@ static void test_bad_files(void) {
 }
 
 /* A draft model with fewer ids than the target reads the others as one that it knows. */
-static void test_fewer_ids(void) {
+TEST(fewer_ids, "a draft model with fewer ids than the target") {
     static const tiny target = {"llama", 2, D, 4, 2, 6, 40, 33, .tied = true},
                       few = {"llama", 1, D, 4, 2, 6, 40, 30, .tied = true};
     static const int32_t tokens[][2] = {{29, 30}, {29, 0}, {29, 32}};
@@ -276,10 +276,3 @@ static void test_fewer_ids(void) {
     free_tiny(&m);
     free_tiny(&draft);
 }
-
-static const test_case cases[] = {
-    {"families", "a module equals its definition, and drafts without loss", test_families},
-    {"bad_files", "files that do not fit are refused by name", test_bad_files},
-    {"fewer_ids", "a draft model with fewer ids than the target", test_fewer_ids},
-};
-TEST_MAIN(cases)

@@ -6,7 +6,7 @@
 
 /* The real pair: mean negative log-likelihood of held-out answers, against 3.19 nats measured in
  * training on text like it. A wrong norm, rotation or head order gives more than 8. */
-static void test_real_pair(void) {
+TEST(real_pair, "a trained model assigns held-out text a low loss") {
     engine_model *e;
     engine_cache *c;
     specrt_error err;
@@ -79,7 +79,7 @@ static void count_first_guesses(engine_model *e, engine_drafter *d, json_object 
 
 /* Trained together, the drafter's first guess is the target's choice in about .62 of held-out code
  * positions; with a wrong rotation, order of fusion or norm it is in less than .3. */
-static void test_real_drafter(void) {
+TEST(real_drafter, "a trained EAGLE head guesses the target's choices") {
     engine_model *e;
     engine_drafter *d;
     specrt_error err = {0};
@@ -100,9 +100,3 @@ static void test_real_drafter(void) {
     engine_drafter_close(d);
     engine_close(e);
 }
-
-static const test_case cases[] = {
-    {"real_pair", "a trained model assigns held-out text a low loss", test_real_pair},
-    {"real_drafter", "a trained EAGLE head guesses the target's choices", test_real_drafter},
-};
-TEST_MAIN(cases)

@@ -265,18 +265,18 @@ static void check_recording(bool same, specrt_tree_params tree) {
     CHECK_INT(clear_folder(), 2);
 }
 
-static void test_chain(void) {
+TEST(chain, "rows of chains are what passes over the whole text give") {
     check_recording(true, (specrt_tree_params){STEPS, 1, STEPS + 1});
     check_recording(false, (specrt_tree_params){STEPS, 1, STEPS + 1});
 }
 
-static void test_tree(void) {
+TEST(tree, "so are those of trees, and of every node") {
     check_recording(true, (specrt_tree_params){STEPS, 3, 8});
     check_recording(false, (specrt_tree_params){STEPS, 2, 6});
 }
 
 /* A prompt that is refused leaves nothing; what cannot be written is named. */
-static void test_refused(void) {
+TEST(refused, "prompts that are too long, a disk that is full") {
     static int32_t long_prompt[300];
     pair p;
     open_pair(&p, true, (specrt_tree_params){STEPS, 1, STEPS + 1});
@@ -296,10 +296,3 @@ static void test_refused(void) {
     recorder_free(full), recorder_free(r), recorder_free(NULL);
     close_pair(&p);
 }
-
-static const test_case cases[] = {
-    {"chain", "rows of chains are what passes over the whole text give", test_chain},
-    {"tree", "so are those of trees, and of every node", test_tree},
-    {"refused", "prompts that are too long, a disk that is full", test_refused},
-};
-TEST_MAIN(cases)

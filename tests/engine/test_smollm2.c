@@ -40,7 +40,7 @@ static bool sound(const st_tensor *t) {
     return some;
 }
 
-static void test_tensors(void) {
+TEST(tensors, "every tensor by its name, type and shape, of finite values") {
     st *file;
     specrt_error err;
     int64_t n;
@@ -64,7 +64,7 @@ static void check_number(json_object *config, const char *key, double expected) 
     CHECK_NEAR(json_object_get_double(value), expected, 1e-9);
 }
 
-static void test_config(void) {
+TEST(config, "config.json tells SmolLM2's shape") {
     json_object *config = json_object_from_file("data/smollm2/config.json");
     REQUIRE(config != NULL);
     check_number(config, "hidden_size", D);
@@ -77,7 +77,7 @@ static void test_config(void) {
     json_object_put(config);
 }
 
-static void test_other_target(void) {
+TEST(other_target, "another target is refused, both widths named") {
     engine_model *target;
     engine_drafter *drafter;
     specrt_error err;
@@ -109,7 +109,7 @@ static void decode(decoder *d, int32_t *out) {
     CHECK_INT(v->end, SPECRT_END_LENGTH);
 }
 
-static void test_decodes(void) {
+TEST(decodes, "with SmolLM2: plain decoding's tokens, in fewer passes") {
     engine_model *target;
     engine_drafter *drafter;
     specrt_head *head;
@@ -142,11 +142,3 @@ static void test_decodes(void) {
     engine_drafter_close(drafter);
     engine_close(target);
 }
-
-static const test_case cases[] = {
-    {"tensors", "every tensor by its name, type and shape, of finite values", test_tensors},
-    {"config", "config.json tells SmolLM2's shape", test_config},
-    {"other_target", "another target is refused, both widths named", test_other_target},
-    {"decodes", "with SmolLM2: plain decoding's tokens, in fewer passes", test_decodes},
-};
-TEST_MAIN(cases)

@@ -52,7 +52,7 @@ static const char *provenance_of(const char *path) {
 }
 
 /* Half of a vocabulary, as an imported token map gives it. */
-static void test_ranks_partial(void) {
+TEST(ranks_partial, "a list shorter than its vocabulary") {
     specrt_ranks_header h = {.n_vocab = 1000001, .n_ranked = 3, .n_valid = 3, .n_default = 2};
     int32_t ids[3] = {1000000, 0, 77};
     uint64_t counts[3] = {0};
@@ -65,7 +65,7 @@ static void test_ranks_partial(void) {
     free((void *)(uintptr_t)part.data);
 }
 
-static void test_write(void) {
+TEST(write, "create, add, replace, drop; provenance follows") {
     specrt_error err = {SPECRT_STATUS_OK, ""};
     const char *path = in_folder("a.specb");
     CHECK_INT(write_ranks(path, false, &err), SPECRT_STATUS_OK);
@@ -98,7 +98,7 @@ static void read_file(const char *path, uint8_t *out, size_t capacity, size_t *n
 }
 
 /* The order in which sections came leaves no mark. */
-static void test_same_bytes(void) {
+TEST(same_bytes, "the order of updates leaves no mark") {
     uint8_t a[8192], b[8192];
     size_t n_a, n_b;
     write_ranks(in_folder("a"), false, NULL);
@@ -114,7 +114,7 @@ static void test_same_bytes(void) {
     CHECK_INT(clear_folder(), 2);
 }
 
-static void test_write_raw(void) {
+TEST(write_raw, "sections stored raw") {
     content c = content_make();
     int32_t n = 0;
     specrt_bundle *bundle;
@@ -131,7 +131,7 @@ static void test_write_raw(void) {
 }
 
 /* What cannot be read as a bundle is replaced only by force; nothing is left half written. */
-static void test_write_over(void) {
+TEST(write_over, "files that are no bundles") {
     specrt_error err;
     size_t n;
     uint8_t *bytes = bundle_make(false, &n), after[16];
@@ -152,7 +152,7 @@ static void test_write_over(void) {
     free(bytes);
 }
 
-static void test_write_refuses(void) {
+TEST(write_refuses, "updates that make no sense, or no bundle") {
     specrt_error err;
     content c = content_make();
     bundle_part part = {"ranks", 1, 0, c.ranks, c.n_ranks, "[1]"};
@@ -184,7 +184,7 @@ static specrt_status write_ident(const specrt_ident *ident, specrt_error *err) {
     return sl_bundle_write(in_folder("m.specb"), &u, err);
 }
 
-static void test_merge_ident(void) {
+TEST(merge_ident, "identities add up or are refused, both named") {
     content c = content_make();
     specrt_ident tokenizer = c.ident, head = {0}, other;
     specrt_error err;
@@ -221,7 +221,7 @@ static void test_merge_ident(void) {
 }
 
 /* Writers that meet wait for each other: no section is lost, no lock is left. */
-static void test_concurrent(void) {
+TEST(concurrent, "writers at once, none loses") {
     enum { WRITERS = 4, SECTIONS = 6 };
     folder(); /* one for all */
     for (int w = 0; w < WRITERS; w++) {
@@ -248,15 +248,3 @@ static void test_concurrent(void) {
         }
     CHECK_INT(clear_folder(), 1);
 }
-
-static const test_case cases[] = {
-    {"ranks_partial", "a list shorter than its vocabulary", test_ranks_partial},
-    {"write", "create, add, replace, drop; provenance follows", test_write},
-    {"same_bytes", "the order of updates leaves no mark", test_same_bytes},
-    {"write_raw", "sections stored raw", test_write_raw},
-    {"write_over", "files that are no bundles", test_write_over},
-    {"write_refuses", "updates that make no sense, or no bundle", test_write_refuses},
-    {"merge_ident", "identities add up or are refused, both named", test_merge_ident},
-    {"concurrent", "writers at once, none loses", test_concurrent},
-};
-TEST_MAIN(cases)

@@ -202,7 +202,7 @@ static void damage_npy(void) {
     damage_everywhere("npy", file, n_file, read_npy);
 }
 
-static void test_damage(void) {
+TEST(damage, "of every byte of a small file of each format") {
     LEFT_TO_ALL();
     damage_gguf();
     damage_st();
@@ -212,8 +212,3 @@ static void test_damage(void) {
     damage_pickle("vocab_mapping.pt");
     approved_compare("tests/formats/formats_damage.exact");
 }
-
-static const test_case cases[] = {
-    {"damage", "of every byte of a small file of each format", test_damage},
-};
-TEST_MAIN(cases)

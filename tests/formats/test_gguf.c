@@ -146,7 +146,7 @@ static void check_kvs(const gguf *g) {
     CHECK_INT(sl_gguf_find(g, "nested")->value_bytes, 12 + 3 + 12 + 9);
 }
 
-static void test_kvs(void) {
+TEST(kvs, "every value type, versions 2 and 3") {
     for (uint32_t version = 2; version <= 3; version++) {
         int64_t n;
         build_kvs(version);
@@ -162,7 +162,7 @@ static void test_kvs(void) {
     sl_gguf_close(NULL);
 }
 
-static void test_tensors(void) {
+TEST(tensors, "known, undecodable and unknown types") {
     int64_t n;
     start(3, 3, 0);
     put_tensor("b", SPECRT_DTYPE_F16, 8, 3, 0);
@@ -185,7 +185,7 @@ static void test_tensors(void) {
     sl_gguf_close(g);
 }
 
-static void test_alignment(void) {
+TEST(alignment, "other than 32, and impossible ones") {
     start(3, 1, 1);
     put_kv_u32("general.alignment", 64);
     put_tensor("a", SPECRT_DTYPE_F32, 1, 1, 64);
@@ -206,7 +206,7 @@ static void test_alignment(void) {
 
 /* --- hostile files --- */
 
-static void test_headers(void) {
+TEST(headers, "versions, byte order, counts") {
     static const struct {
         uint32_t version;
         const char *say;
@@ -227,7 +227,7 @@ static void test_headers(void) {
 }
 
 /* A pair of 13 bytes and a tensor of 25 are the least that there can be. */
-static void test_least(void) {
+TEST(least, "files with room for what they say and not for one more") {
     for (uint64_t n = 1; n <= 2; n++) {
         start(3, 0, n);
         put_key("", GGUF_BOOL), put("\1", 1);
@@ -248,7 +248,7 @@ static void refuse_truncations(void) {
     }
 }
 
-static void test_truncated(void) {
+TEST(truncated, "every truncation") {
     build_kvs(3);
     refuse_truncations();
     start(3, 1, 0);
@@ -257,7 +257,7 @@ static void test_truncated(void) {
     refuse_truncations();
 }
 
-static void test_hostile_kvs(void) {
+TEST(hostile_kvs, "types, lengths, counts, nesting, duplicates") {
     start(3, 0, 1);
     put_key("k\n\033[31m", 13), put_u64(0);
     refuse("key \"k??[31m\": value type 13");
@@ -285,7 +285,7 @@ static void test_hostile_kvs(void) {
     refuse("key \"k\": arrays nested deeper");
 }
 
-static void test_hostile_tensors(void) {
+TEST(hostile_tensors, "names, dimensions, offsets, duplicates") {
     char name[65] = "";
     memset(name, 'n', 64);
     start(3, 1, 0);
@@ -372,7 +372,7 @@ static gguf *rewrite(const gguf *g, const gguf_tensor *edits, int n_edits) {
     return again;
 }
 
-static void test_split(void) {
+TEST(split, "three parts, rewritten as one file") {
     gguf *g;
     specrt_error err;
     int64_t n, unused;
@@ -390,7 +390,7 @@ static void test_split(void) {
     CHECK_INT(clear_folder(), 4);
 }
 
-static void test_split_refusals(void) {
+TEST(split_refusals, "missing, swapped and foreign parts") {
     gguf *g;
     specrt_error err;
     for (uint32_t no = 0; no < 3; no++) save_part(no, 3, 3);
@@ -413,7 +413,7 @@ static void test_split_refusals(void) {
     CHECK_INT(clear_folder(), 3);
 }
 
-static void test_rewrite(void) {
+TEST(rewrite, "tensors replaced, dropped and added") {
     static const float rows[4] = {1, 2, 3, 4};
     static const int64_t ids[2] = {5, 6};
     gguf_tensor edits[3] = {
@@ -457,7 +457,7 @@ static void refuse_edit(const gguf *g, const gguf_tensor *edits, int n, const ch
     CHECK_HAS(err.msg, say);
 }
 
-static void test_rewrite_refusals(void) {
+TEST(rewrite_refusals, "edits that contradict themselves") {
     static const uint8_t data[8] = {0};
     gguf_tensor edit = {.name = "t", .n_dims = 1, .dims = {2, 1, 1, 1}, .data = data, .bytes = 8};
     gguf_tensor twice[2] = {edit, edit}, drop = {.name = "t"};
@@ -494,7 +494,7 @@ static void check_vocabulary(const char *name, const char *model, int64_t n_toke
     sl_gguf_close(g);
 }
 
-static void test_vocabularies(void) {
+TEST(vocabularies, "real vocabulary files") {
     check_vocabulary("deepseek-llm", "gpt2", 102400, "[PAD102399]");
     check_vocabulary("falcon", "gpt2", 65024, "\xc4\xa0victoria");
     check_vocabulary("gpt-2", "gpt2", 50257, "<|endoftext|>");
@@ -503,7 +503,7 @@ static void test_vocabularies(void) {
 }
 
 /* Nothing edited, nothing changed: byte for byte. */
-static void test_identity(void) {
+TEST(identity, "an unedited rewrite changes no byte") {
     static const char *const paths[] = {"tokenizers/gguf/ggml-vocab-gpt-2.gguf",
                                         "weights/pair128k/target.gguf"};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
@@ -523,21 +523,3 @@ static void test_identity(void) {
         CHECK_INT(clear_folder(), 1);
     }
 }
-
-static const test_case cases[] = {
-    {"kvs", "every value type, versions 2 and 3", test_kvs},
-    {"tensors", "known, undecodable and unknown types", test_tensors},
-    {"alignment", "other than 32, and impossible ones", test_alignment},
-    {"headers", "versions, byte order, counts", test_headers},
-    {"least", "files with room for what they say and not for one more", test_least},
-    {"truncated", "every truncation", test_truncated},
-    {"hostile kvs", "types, lengths, counts, nesting, duplicates", test_hostile_kvs},
-    {"hostile tensors", "names, dimensions, offsets, duplicates", test_hostile_tensors},
-    {"split", "three parts, rewritten as one file", test_split},
-    {"split refusals", "missing, swapped and foreign parts", test_split_refusals},
-    {"rewrite", "tensors replaced, dropped and added", test_rewrite},
-    {"rewrite refusals", "edits that contradict themselves", test_rewrite_refusals},
-    {"vocabularies", "real vocabulary files", test_vocabularies},
-    {"identity", "an unedited rewrite changes no byte", test_identity},
-};
-TEST_MAIN(cases)

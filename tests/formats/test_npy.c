@@ -16,7 +16,7 @@ static size_t make(const char *dict, size_t n_values) {
     return 10 + n + n_values;
 }
 
-static void test_read(void) {
+TEST(read, "kinds, sizes, shapes and key order") {
     npy_array a;
     const uint8_t *values;
     specrt_error err;
@@ -35,7 +35,7 @@ static void test_read(void) {
     CHECK(sl_npy_values(file, n, "x", &a, &values, &err) == SPECRT_STATUS_OK && a.n == 0);
 }
 
-static void test_signs(void) {
+TEST(signs, "integers of every width") {
     const uint8_t ones[8] = {0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF};
     for (int bytes = 1; bytes <= 8; bytes *= 2) {
         npy_array a = {.kind = 'i', .item_bytes = bytes};
@@ -48,7 +48,7 @@ static void test_signs(void) {
 }
 
 /* Long headers are version 2: a 4-byte length. */
-static void test_version_2(void) {
+TEST(version_2, "long headers; unknown versions") {
     npy_array a;
     const char *dict = "{'descr': '<i4', 'fortran_order': False, 'shape': (3,), }";
     size_t n = strlen(dict);
@@ -63,7 +63,7 @@ static void test_version_2(void) {
     CHECK(sl_npy_header(file, 12 + n, "x", &a, NULL) == SPECRT_STATUS_UNSUPPORTED);
 }
 
-static void test_hostile(void) {
+TEST(hostile, "bad headers and cut files") {
     static const char *const bad[] = {
         "",
         "{",
@@ -103,7 +103,7 @@ static void test_hostile(void) {
     }
 }
 
-static void test_write(void) {
+TEST(write, "what is written reads back") {
     char path[] = "/tmp/specrt-npy-XXXXXX";
     int fd = mkstemp(path);
     REQUIRE(fd >= 0);
@@ -126,12 +126,3 @@ static void test_write(void) {
     sl_file_unmap(&view);
     unlink(path);
 }
-
-static const test_case cases[] = {
-    {"read", "kinds, sizes, shapes and key order", test_read},
-    {"signs", "integers of every width", test_signs},
-    {"version_2", "long headers; unknown versions", test_version_2},
-    {"hostile", "bad headers and cut files", test_hostile},
-    {"write", "what is written reads back", test_write},
-};
-TEST_MAIN(cases)

@@ -25,7 +25,7 @@ static void close_golden(pt *p) {
     sl_file_unmap(&view);
 }
 
-static void test_torch_list(void) {
+TEST(torch_list, "lists that torch and Python wrote") {
     static const int64_t expected[] = {128000, 5, 70000, 300, 0};
     pt *p = open_golden("list.pt");
     const pt_value *root = sl_pt_root(p);
@@ -38,7 +38,7 @@ static void test_torch_list(void) {
     close_golden(p);
 }
 
-static void test_torch_tensors(void) {
+TEST(torch_tensors, "tensors, checkpoints and counts that torch wrote") {
     static const int64_t offsets[] = {2, 2, 5, 8};
     static const char *const names[] = {"vocab_mapping.pt", "pytorch_model.bin"};
     for (int f = 0; f < 2; f++) {
@@ -65,7 +65,7 @@ static void test_torch_tensors(void) {
     close_golden(p);
 }
 
-static void test_refused_files(void) {
+TEST(refused_files, "older torch files and floats are named") {
     static const struct {
         const char *file, *text;
     } cases[] = {{"legacy.pt", "before version 1.6"}, {"float.pt", "BINFLOAT"}};
@@ -91,7 +91,7 @@ static specrt_status open_pickle(const char *bytes, size_t n) {
 }
 #define PICKLE(text) open_pickle(text, sizeof(text) - 1)
 
-static void test_pickle_accepts(void) {
+TEST(pickle_accepts, "all that plain data needs") {
     CHECK(PICKLE("\x80\x02N.") == SPECRT_STATUS_OK);
     CHECK(PICKLE("\x80\x02]q\0K\1a.") == SPECRT_STATUS_OK);
     CHECK(PICKLE("\x80\x05\x95\3\0\0\0\0\0\0\0]\x94.") == SPECRT_STATUS_OK);
@@ -106,7 +106,7 @@ static void test_pickle_accepts(void) {
     CHECK(PICKLE("\x80\x02]q\0h\0a.") == SPECRT_STATUS_OK); /* a list inside itself */
 }
 
-static void test_pickle_code(void) {
+TEST(pickle_code, "anything that is code is refused by name") {
     static const struct {
         const char *bytes;
         size_t n;
@@ -141,7 +141,7 @@ static void test_pickle_code(void) {
     }
 }
 
-static void test_pickle_broken(void) {
+TEST(pickle_broken, "broken pickles") {
     static const struct {
         const char *bytes;
         size_t n;
@@ -223,7 +223,7 @@ static void test_pickle_broken(void) {
 }
 
 /* Bounded work: many objects, and a pickle that is too long. */
-static void test_pickle_limits(void) {
+TEST(pickle_limits, "size and number of objects are bounded") {
     size_t n = (8u << 20) + 1;
     char *bytes = (char *)malloc(n);
     pt *p;
@@ -297,7 +297,7 @@ static specrt_status write_counts(out_file *out) {
     return sl_pt_write_counts(ids, counts, N_COUNTS, out, &err);
 }
 
-static void test_write_counts(void) {
+TEST(write_counts, "counts beyond 32 bits, of many ids") {
     size_t n;
     pt *p;
     uint8_t *bytes = written(&n, write_counts);
@@ -312,7 +312,7 @@ static void test_write_counts(void) {
     free(bytes);
 }
 
-static void test_write_list(void) {
+TEST(write_list, "a list reads back; same bytes every time") {
     static const int lengths[] = {0, 1, 2, 1000, N_LIST};
     size_t n, n_again;
     pt *p;
@@ -336,7 +336,7 @@ static specrt_status write_sizes(out_file *out) {
     return sl_pt_write_counts(ids, counts, 6, out, &err);
 }
 
-static void test_write_sizes(void) {
+TEST(write_sizes, "numbers of one byte to six") {
     static const char pickled[] = "K\0K\1K\xffK\1M\0\1K\1M\xff\xffK\1J\0\0\1\0\x8a\5\0\0\0\x80\0"
                                   "J\xff\xff\xff\x7f\x8a\6\0\0\0\0\x80\0";
     size_t n;
@@ -345,7 +345,7 @@ static void test_write_sizes(void) {
     free(bytes);
 }
 
-static void test_write_tensors(void) {
+TEST(write_tensors, "tensors read back, aligned to 64") {
     size_t n;
     pt *p;
     pt_tensor t;
@@ -362,7 +362,7 @@ static void test_write_tensors(void) {
 }
 
 /* A cut archive never opens. A flipped byte either is noticed or changes nothing that is read. */
-static void test_archive_damage(void) {
+TEST(archive_damage, "cut and flipped archives") {
     size_t n;
     pt *p;
     pt_tensor t;
@@ -387,7 +387,7 @@ static void test_archive_damage(void) {
 }
 
 /* Edits of the directory that must be named. `at` counts from the first central header. */
-static void test_archive_hostile(void) {
+TEST(archive_hostile, "edited directories") {
     static const struct {
         size_t at, n;
         const char *bytes, *text;
@@ -426,7 +426,7 @@ static void test_archive_hostile(void) {
 }
 
 /* As written beyond 4 GiB: sizes and offsets of the directory and of its last entry are in 64 bits. */
-static void test_archive_zip64(void) {
+TEST(archive_zip64, "sizes in 64 bits") {
     enum { END = 22, EXTRA = 34, END64 = 56, LOCATOR = 20 };
     static const int fields[3] = {24, 20, 42}; /* size, stored size, offset */
     size_t n;
@@ -462,21 +462,3 @@ static void test_archive_zip64(void) {
     free(big);
     free(bytes);
 }
-
-static const test_case cases[] = {
-    {"torch_list", "lists that torch and Python wrote", test_torch_list},
-    {"torch_tensors", "tensors, checkpoints and counts that torch wrote", test_torch_tensors},
-    {"refused_files", "older torch files and floats are named", test_refused_files},
-    {"pickle_accepts", "all that plain data needs", test_pickle_accepts},
-    {"pickle_code", "anything that is code is refused by name", test_pickle_code},
-    {"pickle_broken", "broken pickles", test_pickle_broken},
-    {"pickle_limits", "size and number of objects are bounded", test_pickle_limits},
-    {"write_counts", "counts beyond 32 bits, of many ids", test_write_counts},
-    {"write_list", "a list reads back; same bytes every time", test_write_list},
-    {"write_sizes", "numbers of one byte to six", test_write_sizes},
-    {"write_tensors", "tensors read back, aligned to 64", test_write_tensors},
-    {"archive_damage", "cut and flipped archives", test_archive_damage},
-    {"archive_hostile", "edited directories", test_archive_hostile},
-    {"archive_zip64", "sizes in 64 bits", test_archive_zip64},
-};
-TEST_MAIN(cases)

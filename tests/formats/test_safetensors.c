@@ -32,7 +32,7 @@ static void refuse(const char *header, size_t n_data, const char *say) {
 
 #define F32_2 "{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}"
 
-static void test_read(void) {
+TEST(read, "tensors, scalars, empty ones, metadata and escapes") {
     st *s;
     specrt_error err;
     int64_t n;
@@ -61,7 +61,7 @@ static void test_read(void) {
     sl_st_close(NULL);
 }
 
-static void test_layout(void) {
+TEST(layout, "holes, overlaps, sizes that do not fit") {
     refuse("{\"a\":" F32_2 "}", 7, "ends at byte 8 of the data, which has 7");
     refuse("{\"a\":" F32_2 "}", 9, "1 bytes after the last tensor");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", 12, "begin at 4");
@@ -80,7 +80,7 @@ static void test_layout(void) {
            "at most 8");
 }
 
-static void test_fields(void) {
+TEST(fields, "wrong, missing, repeated and unknown fields") {
     refuse("{\"a\":{\"dtype\":\"F33\",\"shape\":[],\"data_offsets\":[0,4]}}", 4,
            "unknown dtype \"F33\"");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "non-negative");
@@ -101,7 +101,7 @@ static void test_fields(void) {
     refuse("{\"a\xff\":" F32_2 "}", 8, "utf-8");
 }
 
-static void test_syntax(void) {
+TEST(syntax, "broken JSON") {
     refuse("", 0, "start with '{'");
     refuse(" {}", 0, "start with '{'");
     refuse("[]", 0, "start with '{'");
@@ -114,7 +114,7 @@ static void test_syntax(void) {
     refuse("{\"a", 0, "cut off");
 }
 
-static void test_prefix(void) {
+TEST(prefix, "every truncation, a huge header length") {
     st *s;
     specrt_error err;
     size_t n = build("{\"a\":" F32_2 "}", 8);
@@ -151,7 +151,7 @@ static void refuse_index(const char *text, specrt_status status, const char *say
     CHECK_HAS(err.msg, say);
 }
 
-static void test_sharded(void) {
+TEST(sharded, "an index, its shards and hostile ones") {
     st *s;
     specrt_error err;
     int64_t n;
@@ -187,7 +187,7 @@ static void test_sharded(void) {
     CHECK_INT(clear_folder(), 4);
 }
 
-static void test_write(void) {
+TEST(write, "what we write we read") {
     const uint8_t ids[16] = {7}, flags[3] = {1, 0, 1};
     const st_tensor tensors[] = {
         {"d2t", "I64", 1, {2}, ids, 16},
@@ -222,7 +222,7 @@ static void test_write(void) {
     CHECK_INT(clear_folder(), 1);
 }
 
-static void test_write_refusals(void) {
+TEST(write_refusals, "tensors that contradict themselves") {
     const uint8_t ids[16] = {7};
     st_tensor tensors[] = {{"a", "I64", 1, {2}, ids, 16}, {"a", "I64", 1, {2}, ids, 16}};
     specrt_error err;
@@ -237,7 +237,7 @@ static void test_write_refusals(void) {
     CHECK_INT(clear_folder(), 0);
 }
 
-static void test_real(void) {
+TEST(real, "the sample drafter") {
     st *s;
     specrt_error err;
     specrt_dtype dtype;
@@ -255,16 +255,3 @@ static void test_real(void) {
     CHECK(!sl_st_dtype("f16", &dtype));
     sl_st_close(s);
 }
-
-static const test_case cases[] = {
-    {"read", "tensors, scalars, empty ones, metadata and escapes", test_read},
-    {"layout", "holes, overlaps, sizes that do not fit", test_layout},
-    {"fields", "wrong, missing, repeated and unknown fields", test_fields},
-    {"syntax", "broken JSON", test_syntax},
-    {"prefix", "every truncation, a huge header length", test_prefix},
-    {"sharded", "an index, its shards and hostile ones", test_sharded},
-    {"write", "what we write we read", test_write},
-    {"write refusals", "tensors that contradict themselves", test_write_refusals},
-    {"real", "the sample drafter", test_real},
-};
-TEST_MAIN(cases)

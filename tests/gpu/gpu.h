@@ -84,12 +84,15 @@ static inline uint64_t gpu_seed(uint64_t usual) {
     return text && *text ? usual ^ seed : usual;
 }
 
-/* GPU_TEST_MAIN() : TEST_MAIN of a file whose data is drawn from `random_state`. */
-#define GPU_TEST_MAIN(cases, seed)                                                                 \
-    int main(int argc, char **argv) {                                                              \
-        test_argc = argc, test_argv = argv;                                                        \
-        random_state = gpu_seed(seed);                                                             \
-        return test_main(argc, argv, cases, (int)(sizeof cases / sizeof cases[0]));                \
-    }
+/* GPU_RANDOM() : `random_state`, of which a file's data is drawn, and random_below(n), from 0 to n - 1. */
+#define GPU_RANDOM(usual)                                                                          \
+    static uint64_t random_state;                                                                  \
+    static inline int32_t random_below(int32_t n) {                                                \
+        return fixture_below(&random_state, n);                                                    \
+    }                                                                                              \
+    static void seed_random_state(void) {                                                          \
+        random_state = gpu_seed(usual);                                                            \
+    }                                                                                              \
+    static void (*test_begins)(void) = seed_random_state;
 
 #endif

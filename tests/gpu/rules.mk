@@ -55,7 +55,7 @@ test-ptx: $(addprefix $(PTX)/test_gpu_,$(PTX_TWINS)) ## the PTX that nvcc emits,
 	@tests/gpu/ptx/run.sh $(LONG:%=LONG=%) $(COVER:%=COVER=%) $(PTX_SEED:%=SEED=%) $(PTX) "$(PTX_ARCH)" $^
 
 # The GPU's benchmarks on the harness: with --tiny, a look at the program, not at speed.
-$(BUILD)/bench/gpu/%.o: CFLAGS += -Itests/gpu -idirafter $(CUDA_HOME)/include
+$(BUILD)/bench/gpu/%.o: CFLAGS += -DNO_TEST_MAIN -Itests/gpu -idirafter $(CUDA_HOME)/include
 $(BUILD)/bench/gpu/%.o: bench/gpu/%.cu
 	$(TELL) "CXX $<"
 	$(Q)$(HARNESS_CXX) -x c++ -c $< -o $@

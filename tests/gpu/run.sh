@@ -259,7 +259,8 @@ compile() { # compile NAME
     harness | runtime) harness -c "tests/gpu/$1.cc" -o "$bin/$1.o" ;;
     specrt) ${CC:-cc} $flags -DSPECRT_IMPLEMENTATION -DSPECRT__INTERNAL= -x c -c include/specrt.h \
         -o "$bin/specrt.o" ;;
-    bench_*) ${CC:-cc} $flags -idirafter "$cuda/include" -c "bench/gpu/$1.c" -o "$bin/$1.o" ;;
+    bench_*) ${CC:-cc} $flags -DNO_TEST_MAIN -idirafter "$cuda/include" -c "bench/gpu/$1.c" \
+        -o "$bin/$1.o" ;;
     *) ${CC:-cc} $flags -idirafter "$cuda/include" -c "tests/gpu/$1.c" -o "$bin/$1.o" ;;
     esac
 }

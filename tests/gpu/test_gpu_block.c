@@ -11,7 +11,7 @@ static setting setting_of(const char *policy, int32_t topk, int32_t n_block) {
                      .graph = true};
 }
 
-static void test_twins(void) {
+TEST(twins, "draft what sessions of the CPU draft of a block") {
     static const char *const policies[] = {"full", "static:40", "window:30@min=8",
                                            "static:20+retrieve:9@mode=async"};
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
@@ -24,7 +24,7 @@ static void test_twins(void) {
 }
 
 /* Sources that route do so for each position, by the tokens before it and its state. */
-static void test_routes(void) {
+TEST(routes, "of each position") {
     static const char *const policies[] = {
         "static:20/10+cluster:2@always=8+successor:6+sketch:8@keep=999",
         "sketch:12@keep=999",
@@ -51,7 +51,7 @@ static void test_routes(void) {
 
 /* Blocks that end before a position of little confidence, or behind a path of little probability: some at
  * the first, none at all, and trees as well as chains. */
-static void test_confidence(void) {
+TEST(confidence, "ends a draft, or a path of it") {
     static const float least[] = {0.01f, 0.5f, 0.8f, 1};
     for (int32_t i = 0; i < 16 && test_failures == 0; i++) {
         if (test_quick() && i / 4 % 2 == i % 2)
@@ -66,7 +66,7 @@ static void test_confidence(void) {
 
 /* Each position drafts from its own distribution, by which its token is verified. Without packed rows, whose
  * order is another, the tokens are those of the CPU. */
-static void test_sampled(void) {
+TEST(sampled, "chains of a block, by distributions") {
     for (int32_t i = 0; i < 12 && test_failures == 0; i++) {
         if (test_quick() && i / 4 == 1) continue;
         setting how = setting_of(i % 2 ? "full" : "static:60", 1, i < 6 ? 6 : 4);
@@ -86,7 +86,7 @@ static void check_refused(device *d, int32_t n, specrt_status status, const char
     CHECK(strstr(specrt_cuda_session_last_error(d->session)->msg, said) != NULL);
 }
 
-static void test_refusals(void) {
+TEST(refusals, "of other positions, and behind a pass") {
     setting how = setting_of("static:40", 3, 4);
     shared_policy shared;
     device d;
@@ -123,7 +123,7 @@ static void check_launches(specrt_draft_kind draft, int32_t n_confidence, int n_
     close_policy(&shared);
 }
 
-static void test_launches(void) {
+TEST(launches, "are two, however many positions are ranked") {
     if (!harness_launches) SKIP("on a GPU");
     check_launches(SPECRT_DRAFT_TOP_K, 0, 2);
     check_launches(SPECRT_DRAFT_TOP_K, D, 3);
@@ -131,7 +131,7 @@ static void test_launches(void) {
 }
 
 /* What sessions with blocks are not made for. */
-static void test_unsupported(void) {
+TEST(unsupported, "paths with rows of their own, and numbers out of range") {
     static const struct {
         const char *policy;
         int32_t n_block;
@@ -162,14 +162,3 @@ static void test_unsupported(void) {
         close_policy(&shared);
     }
 }
-
-static const test_case cases[] = {
-    {"twins", "draft what sessions of the CPU draft of a block", test_twins},
-    {"routes", "of each position", test_routes},
-    {"confidence", "ends a draft, or a path of it", test_confidence},
-    {"sampled", "chains of a block, by distributions", test_sampled},
-    {"refusals", "of other positions, and behind a pass", test_refusals},
-    {"launches", "are two, however many positions are ranked", test_launches},
-    {"unsupported", "paths with rows of their own, and numbers out of range", test_unsupported},
-};
-TEST_MAIN(cases)

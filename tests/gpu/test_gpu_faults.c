@@ -77,7 +77,7 @@ static specrt_policy *make_policy(const char *text) {
     return policy;
 }
 
-static void test_devices(void) {
+TEST(devices, "none, and one without code for it") {
     specrt_error err;
     if (!&harness_device) SKIP("on a GPU");
     specrt_policy *policy = make_policy("static:20");
@@ -97,7 +97,7 @@ static void test_devices(void) {
 }
 
 /* Each call of the runtime fails in its turn. */
-static void test_calls(void) {
+TEST(calls, "that fail leave nothing behind") {
     static const char *const texts[] = {"static:10+window:12+retrieve:4@graph=off",
                                         "cluster@always=4", "sketch:9", "static:20/10"};
     specrt_error err;
@@ -147,7 +147,7 @@ static int run_all(specrt_cuda_session *s, const float *x, int32_t *tokens, void
 }
 
 /* With another device current nothing is started on it, and closing gives back what is on the first. */
-static void test_other_device(void) {
+TEST(other_device, "calls with another current device start nothing") {
     specrt_cuda_session_params params = {.tree = {1, 3, 4}, .n_batch = 2, .n_logits = N_IDS};
     specrt_cuda_policy *shared;
     specrt_cuda_session *session, *none;
@@ -187,7 +187,7 @@ static void test_other_device(void) {
 
 /* A kernel that reads where nothing is, last: it costs a GPU's process its device. Its launch is told of at
  * once by kernels built for debugging, which name it; by others later, without a name. */
-static void test_named(void) {
+TEST(named, "the kernel that failed") {
     specrt_error err = {0};
     int32_t *in = (int32_t *)gpu_alloc(64), nowhere = 0;
     const int32_t *ids = &harness_kernels_left ? &nowhere : (const int32_t *)(uintptr_t)64;
@@ -212,7 +212,7 @@ static void test_named(void) {
 }
 
 /* An error that the application left unread is none of a launch's, and not lost by it. */
-static void test_unread(void) {
+TEST(unread, "an error of others is not a launch's") {
     int32_t *in = (int32_t *)gpu_zeros(64), *ids = (int32_t *)gpu_zeros(4);
     specrt_error err = {0};
     cudaEvent_t event;
@@ -227,7 +227,7 @@ static void test_unread(void) {
 }
 
 /* While a stream is captured nothing can be waited for. */
-static void test_captured(void) {
+TEST(captured, "launches of a debug build can be") {
     int32_t *in = (int32_t *)gpu_alloc(64);
     cudaStream_t stream;
     cudaGraph_t graph;
@@ -240,13 +240,3 @@ static void test_captured(void) {
     gpu_check(cudaStreamDestroy(stream), "stream");
     gpu_free(in);
 }
-
-static const test_case cases[] = {
-    {"devices", "none, and one without code for it", test_devices},
-    {"calls", "that fail leave nothing behind", test_calls},
-    {"other_device", "calls with another current device start nothing", test_other_device},
-    {"unread", "an error of others is not a launch's", test_unread},
-    {"captured", "launches of a debug build can be", test_captured},
-    {"named", "the kernel that failed", test_named},
-};
-TEST_MAIN(cases)

@@ -15,10 +15,7 @@ enum {
     CANDIDATES = 128
 }; /* of a part: SPECRT__VERIFY_CANDIDATES */
 
-static uint64_t random_state;
-static int32_t random_below(int32_t n) {
-    return fixture_below(&random_state, n);
-}
+GPU_RANDOM(63)
 
 /* How logits come. HALF have 8 bits, as of models in bf16; TOGETHER has all that counts in a few ids. */
 enum { NORMAL, HALF, FEW, FLAT, MASKED, WILD, TOGETHER, LONE, KINDS, SPREAD = KINDS };
@@ -178,7 +175,7 @@ static void run_kinds(const specrt_sampling *settings, int n_settings) {
                     run_filter(VOCABULARIES[n], kind, settings[i]);
 }
 
-static void test_top_k(void) {
+TEST(top_k, "alone and with min_p") {
     const specrt_sampling settings[] = {
         filters(0.7f, 1, 0, 0),    filters(1, 50, 0, 0),         filters(1, 65, 0, 0),
         filters(1.5f, 400, 0, 0),  filters(1, 1024, 0, 0),       filters(1, 10000, 0, 0),
@@ -187,7 +184,7 @@ static void test_top_k(void) {
     run_kinds(settings, sizeof settings / sizeof settings[0]);
 }
 
-static void test_top_p(void) {
+TEST(top_p, "alone and with min_p") {
     const specrt_sampling settings[] = {
         filters(1, 0, 1e-6f, 0), filters(0.7f, 0, 0.5f, 0),
         filters(1, 0, 0.95f, 0), filters(2, 0, 0.999f, 0),
@@ -197,7 +194,7 @@ static void test_top_p(void) {
     run_kinds(settings, sizeof settings / sizeof settings[0]);
 }
 
-static void test_both(void) {
+TEST(both, "filters together, and none") {
     const specrt_sampling settings[] = {
         filters(0.7f, 20, 0.8f, 0), filters(1, 500, 0.3f, 0),    filters(1, 9000, 0.9f, 0),
         filters(1, 64, 0.999f, 0),  filters(1, 40, 0.95f, 0.1f), filters(0, 40, 0.95f, 0.1f),
@@ -207,7 +204,7 @@ static void test_both(void) {
 }
 
 /* Where few hold all that is kept, all of them are known, and no more than a part lists. */
-static void test_candidates(void) {
+TEST(candidates, "few tokens tell what is kept") {
     static const int kinds[] = {NORMAL, HALF, TOGETHER, WILD};
     for (int i = 0; i < 4; i++)
         for (int n = 0; n < 2; n++) {
@@ -219,7 +216,7 @@ static void test_candidates(void) {
 
 /* A mass so near to a whole number of weights that an estimate of all weights cannot tell how many reach it:
  * 32 of 64 or one more. */
-static void test_close(void) {
+TEST(close, "an estimate that does not tell") {
     const float half[] = {nextafterf(0.5f, 0), 0.5f, nextafterf(0.5f, 1)};
     for (int i = 0; i < 3; i++) {
         run_filter(4096, SPREAD, filters(1, 0, half[i], 0));
@@ -228,27 +225,16 @@ static void test_close(void) {
 }
 
 /* Where too many tie, none is listed, and filters look at all. */
-static void test_too_many(void) {
+TEST(too_many, "where most tie, all tokens do") {
     filter_case c = run_filter(9001, FLAT, filters(1, 60, 0, 0));
     CHECK_INT(c.n_known[0], 0);
     CHECK(c.least[0] == UINT32_MAX);
 }
 
 /* A published vocabulary (long=1). */
-static void test_whole(void) {
+TEST(whole, "a whole vocabulary") {
     for (int kind = 0; kind < KINDS && gpu_long(); kind++) {
         run_filter(151936, kind, filters(0.7f, 20, 0.8f, 0));
         run_filter(151936, kind, filters(1, 0, 0.95f, 0));
     }
 }
-
-static const test_case cases[] = {
-    {"top_k", "alone and with min_p", test_top_k},
-    {"top_p", "alone and with min_p", test_top_p},
-    {"both", "filters together, and none", test_both},
-    {"candidates", "few tokens tell what is kept", test_candidates},
-    {"close", "an estimate that does not tell", test_close},
-    {"too many", "where most tie, all tokens do", test_too_many},
-    {"whole", "a whole vocabulary", test_whole},
-};
-GPU_TEST_MAIN(cases, 63)

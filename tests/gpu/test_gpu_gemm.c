@@ -101,7 +101,7 @@ static void check_last(int32_t n_states, int32_t n_rows, size_t state_step, size
 }
 
 /* Three passes of a cycle have 3 sequences with 3 states, the first pass one of each. */
-static void test_passes(void) {
+TEST(passes, "of trees draft the same by loops of the test, above so many states") {
     static const struct {
         const char *policy;
         int32_t n_rows, more; /* more: columns of windows and routed rows */
@@ -127,7 +127,7 @@ static void test_passes(void) {
 }
 
 /* A graph holds what was lent in its capture, and calls nobody when it is launched. */
-static void test_blocks(void) {
+TEST(blocks, "so do those of blocks, and graphs") {
     widen();
     for (int32_t topk = 1; topk <= 3; topk += 2) {
         setting how = setting_of("full", 11);
@@ -165,7 +165,7 @@ static void check_unsupported(const char *policy, const char *said) {
     close_policy(&shared);
 }
 
-static void test_refusals(void) {
+TEST(refusals, "a number without a function, or rows that nobody can lend") {
     setting how = setting_of("full", 0);
     shared_policy shared;
     device d;
@@ -187,7 +187,7 @@ static void test_refusals(void) {
 }
 
 /* A product that fails ends the call, which comes again; one that is taken back is called no more. */
-static void test_failures_of_products(void) {
+TEST(failures, "of a product end the call, which may come again") {
     setting how = setting_of("full", 2);
     shared_policy shared;
     device d;
@@ -214,7 +214,7 @@ static void test_failures_of_products(void) {
 }
 
 /* What is lent is launched no more: the product and the ranking become the ranking. */
-static void test_launches(void) {
+TEST(launches, "are one fewer") {
     setting how = setting_of("full", 2);
     shared_policy shared;
     device d;
@@ -233,12 +233,3 @@ static void test_launches(void) {
     forget();
     narrow();
 }
-
-static const test_case cases[] = {
-    {"passes", "of trees draft the same by loops of the test, above so many states", test_passes},
-    {"blocks", "so do those of blocks, and graphs", test_blocks},
-    {"refusals", "a number without a function, or rows that nobody can lend", test_refusals},
-    {"failures", "of a product end the call, which may come again", test_failures_of_products},
-    {"launches", "are one fewer", test_launches},
-};
-TEST_MAIN(cases)

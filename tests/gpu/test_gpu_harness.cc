@@ -37,7 +37,7 @@ void sum_block(int *out) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = total;
 }
 
-void test_sums() {
+TEST(sums, "shuffles and barriers at odd block sizes") {
     static const int sizes[] = {1, 31, 32, 33, 100, 256, 1024};
     static int out[3 * 1024];
     for (int size : sizes) {
@@ -62,7 +62,7 @@ void split_warp(int *out) {
     }
 }
 
-void test_split() {
+TEST(split, "halves of a warp apart, lanes that have left") {
     int out[32];
     REQUIRE(start(split_warp, 1, 32, 0, NULL, out) == cudaSuccess);
     for (int lane = 0; lane < 32; lane++) {
@@ -78,7 +78,7 @@ void vote(int *out) {
     out[threadIdx.x] = n * 4 + all * 2 + any;
 }
 
-void test_votes() {
+TEST(votes, "barriers that count") {
     int out[70];
     REQUIRE(start(vote, 1, 70, 0, NULL, out) == cudaSuccess);
     for (int i = 0; i < 70; i++) CHECK_INT(out[i], 24 * 4 + 2 + 1);
@@ -89,7 +89,7 @@ void every_block(int *counts) {
         atomicAdd(&counts[blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)], 1);
 }
 
-void test_blocks() {
+TEST(blocks, "every block of a grid runs once") {
     for (unsigned x = 1; x < 8; x++)
         for (unsigned y = 1; y < 4; y++) {
             int counts[8 * 4 * 2] = {0};
@@ -136,7 +136,7 @@ bool dies(void (*kernel)(int *)) {
            WTERMSIG(status) == SIGABRT;
 }
 
-void test_refusals() {
+TEST(refusals, "what hardware leaves undefined ends the program") {
     int out;
     CHECK(dies(half_barrier));
     CHECK(dies(disagree));
@@ -167,11 +167,11 @@ void test_race(void (*kernel)(int *), unsigned blocks) {
     REQUIRE(start(kernel, blocks, 32, 0, NULL, out) == cudaSuccess);
 }
 
-void test_race_in_block() {
+TEST(race_in_block, "threads that nothing orders") {
     test_race(race_in_block, 1);
 }
 
-void test_race_of_blocks() {
+TEST(race_of_blocks, "blocks that nothing orders") {
     test_race(race_of_blocks, 2);
 }
 
@@ -188,7 +188,7 @@ void fenced(int *out) {
     if (last && threadIdx.x < gridDim.x) atomicAdd(&out[1], out[2 + threadIdx.x]);
 }
 
-void test_fences() {
+TEST(fences, "blocks that fences order") {
     int out[10] = {0};
     REQUIRE(start(fenced, 8, 32, 0, NULL, out) == cudaSuccess);
     CHECK_INT(out[1], 40);
@@ -209,7 +209,7 @@ void copy_eight(const int *in, int *out, bool waits) {
     harness_wait(0);
 }
 
-void test_copies() {
+TEST(copies, "that are there at once, or not before they are waited for") {
     int in[8], out[8 * 32];
     for (int i = 0; i < 8; i++) in[i] = i + 1;
     for (int waits = 0; waits < 2; waits++) {
@@ -234,7 +234,7 @@ void add_one(int *out) {
 }
 
 /* What nobody asked for before is loaded by its launch, which a strict capture refuses. */
-void test_loads() {
+TEST(loads, "kernels that nobody asked for are loaded late") {
     static int out[1];
     cudaFuncAttributes attributes;
     cudaStream_t stream;
@@ -257,19 +257,4 @@ void test_loads() {
     cudaStreamDestroy(stream);
 }
 
-const test_case cases[] = {
-    {"sums", "shuffles and barriers at odd block sizes", test_sums},
-    {"split", "halves of a warp apart, lanes that have left", test_split},
-    {"votes", "barriers that count", test_votes},
-    {"blocks", "every block of a grid runs once", test_blocks},
-    {"copies", "that are there at once, or not before they are waited for", test_copies},
-    {"fences", "blocks that fences order", test_fences},
-    {"loads", "kernels that nobody asked for are loaded late", test_loads},
-    {"race_in_block", "threads that nothing orders", test_race_in_block},
-    {"race_of_blocks", "blocks that nothing orders", test_race_of_blocks},
-    {"refusals", "what hardware leaves undefined ends the program", test_refusals},
-};
-
 } // namespace
-
-TEST_MAIN(cases)

@@ -13,7 +13,7 @@ static setting setting_of(const char *policy) {
 }
 
 /* The first cycle of a process is captured, as strictly as can be; no launch has to load a kernel. */
-static void test_loaded(void) {
+TEST(loaded, "no launch loads a kernel, and a first cycle is captured") {
     static const char *const texts[] = {
         "static:20/10+window:12+retrieve:9@prompt=best@mode=async+cluster:2@always=8+successor:6"
         "+sketch:8@keep=999",
@@ -76,7 +76,7 @@ static void check_cycle_launches(device *d, launches level, launches cycle) {
 
 /* No more than these kernels, or a cycle becomes slower. Rows that both sequences share are a product of
  * their own. */
-static void test_counts(void) {
+TEST(counts, "of kernels, by level and cycle") {
     static const struct {
         const char *policy;
         launches level, cycle;
@@ -104,7 +104,7 @@ static void test_counts(void) {
 }
 
 /* Before its first level a sequence has one state: nothing is multiplied or ranked for more. */
-static void test_first_level(void) {
+TEST(first_level, "has one state of each sequence") {
     setting how = setting_of("full");
     shared_policy shared;
     device d;
@@ -150,7 +150,7 @@ static void multiply(int32_t n_rows, int32_t n_batch, int32_t n) {
 
 /* A block has 128 rows, or the half as often as there are fewer than four blocks on the harness's one
  * multiprocessor. */
-static void test_splits(void) {
+TEST(splits, "fewer warps share a row where there are many rows") {
     static const int32_t rows[] = {512, 300, 150, 60, 20}, n_blocks[] = {4, 5, 5, 4, 2};
     if (!harness_grid) SKIP("on a GPU");
     for (int i = 0; i < 5; i++) {
@@ -161,7 +161,7 @@ static void test_splits(void) {
 }
 
 /* Blocks with the same rows, for one group of states after another, are neighbours. */
-static void test_groups(void) {
+TEST(groups, "of states follow each other over the same rows") {
     if (!harness_grid) SKIP("on a GPU");
     multiply(512, 3, 50);
     CHECK_INT(harness_grid[0], 4 * 3);
@@ -169,7 +169,7 @@ static void test_groups(void) {
 }
 
 /* No more blocks than run at once copy rows, whatever the batch: eight on the harness's multiprocessor. */
-static void test_packing(void) {
+TEST(packing, "in as many blocks as run at once") {
     enum { N = 3, M = 100 };
     static float rows[M * D];
     specrt__cuda_packing packings[N];
@@ -213,7 +213,7 @@ static void begin_again(device *d, twin *t) {
 
 /* A sequence begins when observe() has found the first successors of all: they are found again, and all have
  * the rows and counts of their twins. */
-static void test_again(void) {
+TEST(again, "successors of a level that were found before") {
     static twin twins[2];
     setting how = setting_of("window:24+successor:6+sketch:8@keep=999");
     shared_policy shared;
@@ -234,7 +234,7 @@ static void test_again(void) {
 
 /* Four sequences' windows are as many rows as the head has, so they are read there; two sequences' are
  * copied. */
-static void test_stock(void) {
+TEST(stock, "rows stay in the head from a batch on") {
     for (int i = 0; i < 2; i++) {
         setting how = setting_of("window:40@min=38");
         how.chooses = true;
@@ -273,7 +273,7 @@ static void check_told(const setting *how, size_t off, const char *expected) {
 }
 
 /* Products that cannot read 16 bytes at a time say so, once. */
-static void test_narrow(void) {
+TEST(narrow, "operands that are not aligned are told of, once") {
     const specrt_env env = {.log = note};
     setting how = setting_of("static:20+window:12");
     open_all();
@@ -302,16 +302,3 @@ static void test_narrow(void) {
     specrt_head_close(head);
     head = usual;
 }
-
-static const test_case cases[] = {
-    {"narrow", "operands that are not aligned are told of, once", test_narrow},
-    {"first level", "has one state of each sequence", test_first_level},
-    {"splits", "fewer warps share a row where there are many rows", test_splits},
-    {"groups", "of states follow each other over the same rows", test_groups},
-    {"packing", "in as many blocks as run at once", test_packing},
-    {"stock", "rows stay in the head from a batch on", test_stock},
-    {"again", "successors of a level that were found before", test_again},
-    {"counts", "of kernels, by level and cycle", test_counts},
-    {"loaded", "no launch loads a kernel, and a first cycle is captured", test_loaded},
-};
-TEST_MAIN(cases)

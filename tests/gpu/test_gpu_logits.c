@@ -7,10 +7,7 @@
 
 enum { MAX_ROWS = 160, MAX_COLS = 1344, BATCH = 2, MAX_STATES = 64 };
 
-static uint64_t random_state;
-static int32_t random_below(int32_t n) {
-    return fixture_below(&random_state, n);
-}
+GPU_RANDOM(11)
 
 /* A segment of each sequence, on both sides. */
 typedef struct rows_case {
@@ -220,7 +217,7 @@ static void run_states(int32_t max_n, int32_t max_rows) {
 }
 
 /* f32 rows, of up to 16 states in one pass, then in two. */
-static void test_f32(void) {
+TEST(f32, "rows of f32, which tensor cores do not take") {
     static const int32_t counts[] = {4, 16, 18, 19};
     for (int i = 0; i < 4; i++) {
         int32_t n_cols = i % 2 ? 161 : 1052; /* so wide that steps follow each other */
@@ -229,7 +226,7 @@ static void test_f32(void) {
     }
 }
 
-static void test_tiles(void) {
+TEST(tiles, "1 to 64 states of each type with rows of each type at odd shapes") {
     static const int32_t counts[] = {1, 2, 3, 8, 10, 17, 64};
     for (int i = 0; i < 7; i++) run_states(counts[i], 45 + i);
     for (n_splits = 0; n_splits <= 8; n_splits = n_splits ? 2 * n_splits : 1)
@@ -249,7 +246,7 @@ static void test_tiles(void) {
 }
 
 /* A state that is not a number has no logit that is one, whatever it is rounded to on the way; others do. */
-static void test_nan(void) {
+TEST(nan, "states that are not numbers") {
     static const int32_t counts[] = {2, 3, 10, 20, 40};
     for (int i = 0; i < 5; i++)
         for (int k = 0; k < N_DTYPES; k++) {
@@ -259,14 +256,14 @@ static void test_nan(void) {
 }
 
 /* Segments of several types, and the states of the other's type. */
-static void test_mixed(void) {
+TEST(mixed, "segments of different types in one layout") {
     for (int i = 0; i < N_DTYPES; i++)
         for (int k = 0; k < 2; k++)
             run_case(make_shape(dtypes[i], dtypes[i % 3], 64, 37, k ? 9 : 3, 2),
                      make_shape(dtypes[(i + 1) % N_DTYPES], dtypes[i % 3], 64, 21, k ? 9 : 3, 5));
 }
 
-static void test_refusals(void) {
+TEST(refusals, "bad arguments give a status") {
     specrt__cuda_layout layout = {1, 64, {SPECRT_DTYPE_F16}, {8}, {0}}, bad;
     specrt__cuda_segment s;
     float x[64] = {0};
@@ -294,12 +291,3 @@ static void test_refusals(void) {
             specrt__cuda_split_logits(splits, &layout, &s, &batch, x, SPECRT_DTYPE_F32, x, NULL),
             SPECRT_STATUS_BAD_ARG);
 }
-
-static const test_case cases[] = {
-    {"f32", "rows of f32, which tensor cores do not take", test_f32},
-    {"tiles", "1 to 64 states of each type with rows of each type at odd shapes", test_tiles},
-    {"nan", "states that are not numbers", test_nan},
-    {"mixed", "segments of different types in one layout", test_mixed},
-    {"refusals", "bad arguments give a status", test_refusals},
-};
-GPU_TEST_MAIN(cases, 11)

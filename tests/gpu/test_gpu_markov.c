@@ -61,7 +61,7 @@ static void unbind(bound *b) {
 
 /* --- the same drafts --- */
 
-static void test_blocks(void) {
+TEST(blocks, "whose positions are chosen one after another") {
     static const char *const policies[] = {"full", "static:40", "window:30@min=8",
                                            "static:20+retrieve:9@mode=async"};
     bound b;
@@ -78,7 +78,7 @@ static void test_blocks(void) {
 }
 
 /* Rows that sources route to a position get the Markov head's part, too. */
-static void test_routed(void) {
+TEST(routed, "blocks") {
     static const char *const policies[] = {
         "static:10/20+cluster:2@always=8+successor:6+sketch:8@keep=999",
         "window:30+successor:8+sketch:8@keep=999"};
@@ -95,7 +95,7 @@ static void test_routed(void) {
 }
 
 /* Each path has its own confidence, by its last token. */
-static void test_confidence(void) {
+TEST(confidence, "of paths") {
     bound b;
     bind_usual(&b, SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
     for (int32_t i = 0; i < 8 && test_failures == 0; i++) {
@@ -110,7 +110,7 @@ static void test_confidence(void) {
 }
 
 /* Every kind of segment has its rows of w2. */
-static void test_passes(void) {
+TEST(passes, "of all sources") {
     static const char *const policies[] = {
         "full", "static:20/10+window:12+retrieve:9@mode=async",
         "static:20/10+cluster:2@always=8+successor:6+sketch:8@keep=999",
@@ -126,7 +126,7 @@ static void test_passes(void) {
     unbind(&b);
 }
 
-static void test_sampled(void) {
+TEST(sampled, "chains, of passes and of blocks") {
     bound b;
     bind_usual(&b, SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
     for (int32_t i = 0; i < 4 && test_failures == 0; i++) {
@@ -141,7 +141,7 @@ static void test_sampled(void) {
 }
 
 /* Types that states and rows have, and one that is decoded, which has blocks of 32 columns. */
-static void test_types(void) {
+TEST(types, "of both matrices, kept or decoded") {
     static const specrt_dtype types[][2] = {{SPECRT_DTYPE_F32, SPECRT_DTYPE_BF16},
                                             {SPECRT_DTYPE_BF16, SPECRT_DTYPE_F32},
                                             {SPECRT_DTYPE_BF16, SPECRT_DTYPE_BF16},
@@ -159,7 +159,7 @@ static void test_types(void) {
 
 /* A head of few tokens: w2 has its rows alone, w1 ends behind the last of them, and tokens of the target come
  * after that. */
-static void test_cut(void) {
+TEST(cut, "heads of few tokens") {
     enum { N_ROWS = 50 };
     int32_t ids[N_ROWS];
     open_all();
@@ -181,7 +181,7 @@ static void test_cut(void) {
 /* --- how many launches --- */
 
 /* Of a block: the product, then three for each position. Of a pass: the product, the ranking, and two. */
-static void test_launches(void) {
+TEST(launches, "are three for a position") {
     for (int32_t n_block = 0; n_block <= 6; n_block += 6) {
         setting how = setting_of("full", 3, n_block);
         shared_policy shared;
@@ -204,15 +204,3 @@ static void test_launches(void) {
         unbind(&b);
     }
 }
-
-static const test_case cases[] = {
-    {"blocks", "whose positions are chosen one after another", test_blocks},
-    {"routed", "blocks", test_routed},
-    {"confidence", "of paths", test_confidence},
-    {"passes", "of all sources", test_passes},
-    {"sampled", "chains, of passes and of blocks", test_sampled},
-    {"types", "of both matrices, kept or decoded", test_types},
-    {"cut", "heads of few tokens", test_cut},
-    {"launches", "are three for a position", test_launches},
-};
-TEST_MAIN(cases)

@@ -91,7 +91,7 @@ static const place places[] = {
     {"learnt", "-+-+++--", 8, {PREFILL, DRAW, START, EXPAND, EXPAND, FINISH, VERIFY, OBSERVE}},
 };
 
-static void test_places(void) {
+TEST(places, "every call in every place is right or refused by name") {
     static const char *const names[] = {"prefill: ", "draw: ",   "start: ",  "route_ahead: ",
                                         "expand: ",  "finish: ", "verify: ", "observe: "};
     setting how = setting_of("static:20+window:12", 1);
@@ -126,7 +126,7 @@ static void try_wrong(batch *b, const char *name) {
 }
 
 /* What is refused changes nothing: a run among refusals equals its twin. */
-static void test_unharmed(void) {
+TEST(unharmed, "what is refused changes nothing") {
     setting how = setting_of("static:20+window:12+retrieve:9@graph=off@mode=async", 1);
     batch *b = open_batch(&how);
     device *d = &b->d;
@@ -203,7 +203,7 @@ static void follow_cycle(batch *b, const bool *started, bool starts) {
 }
 
 /* A sequence may begin and read while others draft, and rests; it starts between their drafts. */
-static void test_others(void) {
+TEST(others, "sequences begin while others draft, and start between") {
     bool started[2] = {false, true};
     setting how = setting_of("static:30/20+window:12", 2);
     batch *b = open_batch(&how);
@@ -254,7 +254,7 @@ static void graph_draft(batch *b) {
 
 /* What a capture contains is not what came: a graph that is thrown away leaves the order as it was, and one
  * that is launched is known to the device alone. */
-static void test_graphs(void) {
+TEST(graphs, "calls that are captured have not come") {
     setting how = setting_of("static:20+window:12", 1);
     batch *b = open_batch(&how);
     device *d = &b->d;
@@ -291,7 +291,7 @@ static void check_missing(specrt_cuda_session *s, specrt_status status, const ch
     CHECK_STR(specrt_cuda_session_last_error(s)->msg, text);
 }
 
-static void test_missing(void) {
+TEST(missing, "pointers and numbers out of range are named") {
     setting how = setting_of("static:20+window:12", 2);
     batch *b = open_batch(&how);
     specrt_cuda_session *s = b->d.session;
@@ -328,7 +328,7 @@ static void test_missing(void) {
 }
 
 /* No call reads a session or a policy that is NULL. */
-static void test_null(void) {
+TEST(null, "sessions and policies too") {
     const specrt_cuda_session_params params = {.n_logits = V};
     specrt_cuda_policy *policy = (specrt_cuda_policy *)&the_batch;
     specrt_cuda_session *session = (specrt_cuda_session *)&the_batch;
@@ -374,7 +374,7 @@ static int64_t count_cycles(batch *b, int32_t i) {
 }
 
 /* Logits of which none counts draw no token, and what is no token starts nothing. */
-static void test_no_token(void) {
+TEST(no_token, "logits without one, and what is none") {
     static const int32_t wrong[2] = {-1, V};
     setting how = setting_of("static:20+window:12", 2);
     batch *b = open_batch(&how);
@@ -416,7 +416,7 @@ static bool observe_own(batch *b, const specrt_cuda_draft *draft, const specrt_v
 }
 
 /* An engine's own verdict is learned if it is a path of the draft; else nothing is. */
-static void test_own_verdict(void) {
+TEST(own_verdict, "that is no path is not learned") {
     setting how = setting_of("static:20+window:12@positions=tree", 1);
     specrt_cuda_draft draft;
     specrt_verdict good = {.n = 2, .tokens = {0, 9}, .nodes = {0, 1}};
@@ -442,15 +442,3 @@ static void test_own_verdict(void) {
         close_batch(b);
     }
 }
-
-static const test_case cases[] = {
-    {"places", "every call in every place is right or refused by name", test_places},
-    {"unharmed", "what is refused changes nothing", test_unharmed},
-    {"others", "sequences begin while others draft, and start between", test_others},
-    {"graphs", "calls that are captured have not come", test_graphs},
-    {"missing", "pointers and numbers out of range are named", test_missing},
-    {"null", "sessions and policies too", test_null},
-    {"no token", "logits without one, and what is none", test_no_token},
-    {"own verdict", "that is no path is not learned", test_own_verdict},
-};
-TEST_MAIN(cases)

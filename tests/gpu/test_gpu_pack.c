@@ -7,10 +7,7 @@
 
 enum { N_ROWS = 70, MAX_COLS = 320, BATCH = 3, CAPACITY = 45 };
 
-static uint64_t random_state;
-static int32_t random_below(int32_t n) {
-    return fixture_below(&random_state, n);
-}
+GPU_RANDOM(7)
 
 /* Distinct numbers below n, the first `count` of `out` [n]. */
 static void draw_distinct(int32_t *out, int32_t n) {
@@ -119,7 +116,7 @@ static void run_case(specrt_dtype dtype, int32_t n_cols, size_t pad, bool whole,
     for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free((void *)(uintptr_t)used[i]);
 }
 
-static void test_formats(void) {
+TEST(formats, "every row format at odd shapes, whole and in part") {
     static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16,
                                           SPECRT_DTYPE_Q8_0, SPECRT__CUDA_Q8_0_PLANES};
     static const int32_t n_cols[] = {32, 96, 256, 288};
@@ -132,7 +129,7 @@ static void test_formats(void) {
     run_case(SPECRT_DTYPE_F16, 1, 0, true, false);
 }
 
-static void test_refusals(void) {
+TEST(refusals, "bad arguments give a status") {
     char some[64];
     specrt__cuda_head head = {some, NULL, NULL, SPECRT_DTYPE_F16, 4, 8, 16};
     specrt__cuda_packing p = {0};
@@ -148,9 +145,3 @@ static void test_refusals(void) {
     head.dtype = SPECRT_DTYPE_Q4_K;
     CHECK_INT(specrt__cuda_pack(&head, &p, 1, 2, 16, NULL), SPECRT_STATUS_UNSUPPORTED);
 }
-
-static const test_case cases[] = {
-    {"formats", "every row format at odd shapes, whole and in part", test_formats},
-    {"refusals", "bad arguments give a status", test_refusals},
-};
-GPU_TEST_MAIN(cases, 7)

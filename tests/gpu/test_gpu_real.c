@@ -9,7 +9,7 @@
 
 enum { BLOCK = 1024, MAX_N = 64, K = 10 };
 
-static uint64_t random_state;
+GPU_RANDOM(41)
 
 /* A head of one block of rows over and over, a little more than whole rows long, so that each row differs. */
 typedef struct real_head {
@@ -171,7 +171,7 @@ static void check_shape(specrt_dtype dtype, int32_t n_rows, int32_t n_cols, int3
     free_head(&h);
 }
 
-static void test_shapes(void) {
+TEST(shapes, "1, 10 and 64 states times heads of each type, and their best rows") {
     static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16, SPECRT_DTYPE_Q8_0,
                                           SPECRT_DTYPE_F32};
     bool real = gpu_long();
@@ -194,21 +194,21 @@ static void check_whole(specrt_dtype dtype, specrt_dtype states) {
     }
     free_head(&h);
 }
-static void test_whole_f16(void) {
+TEST(whole_f16, "all rows of a vocabulary") {
     check_whole(SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
 }
-static void test_whole_bf16(void) {
+TEST(whole_bf16, "the same") {
     check_whole(SPECRT_DTYPE_BF16, SPECRT_DTYPE_BF16);
 }
-static void test_whole_q8_0(void) {
+TEST(whole_q8_0, "the same, in blocks and in planes") {
     check_whole(SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_F16);
 }
-static void test_whole_f32(void) {
+TEST(whole_f32, "the same") {
     check_whole(SPECRT_DTYPE_F32, SPECRT_DTYPE_F32);
 }
 
 /* Few rows over more than 4 GiB, where a byte offset of 32 bits does not reach. */
-static void test_far(void) {
+TEST(whole_far, "rows that lie far apart") {
     static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F16, SPECRT_DTYPE_Q8_0};
     bool real = gpu_long();
     for (int i = 0; i < 2; i++) {
@@ -218,13 +218,3 @@ static void test_far(void) {
         free_head(&h);
     }
 }
-
-static const test_case cases[] = {
-    {"shapes", "1, 10 and 64 states times heads of each type, and their best rows", test_shapes},
-    {"whole-f16", "all rows of a vocabulary", test_whole_f16},
-    {"whole-bf16", "the same", test_whole_bf16},
-    {"whole-q8_0", "the same, in blocks and in planes", test_whole_q8_0},
-    {"whole-f32", "the same", test_whole_f32},
-    {"whole-far", "rows that lie far apart", test_far},
-};
-GPU_TEST_MAIN(cases, 41)

@@ -16,10 +16,7 @@ enum { N_IDS = 900, N_COLS = 6, MAX_EMBED = 1056, BATCH = 2, MAX_N = 11, MAX_CLU
 /* The harness's; not on a GPU. */
 extern unsigned harness_grid[3] __attribute__((weak));
 
-static uint64_t random_state;
-static int32_t random_below(int32_t n) {
-    return fixture_below(&random_state, n);
-}
+GPU_RANDOM(21)
 
 static float head_rows[N_IDS][N_COLS];
 static uint8_t embedding[N_IDS * (MAX_EMBED * 4 + 8)];
@@ -442,7 +439,7 @@ static void test_damaged(void) {
     free_output(&out);
 }
 
-static void test_refusals(void) {
+TEST(refusals, "bad arguments give a status") {
     specrt__cuda_router r = {.kind = SPECRT_ROUTER_CENTROID, .n_clusters = 4, .n_state = 8};
     specrt__cuda_cograph g = {.n_vocab = 10, .max_degree = 3};
     int32_t some[4];
@@ -473,20 +470,12 @@ static void with_head(void (*fn)(void)) {
     specrt_head_close(head);
 }
 
-static void test_with_clusters(void) {
+TEST(clusters, "the clusters of the CPU's routers") {
     with_head(test_clusters);
 }
-static void test_with_successors(void) {
+TEST(successors, "the successors of the CPU's source") {
     with_head(test_successors);
 }
-static void test_with_damaged(void) {
+TEST(damaged, "a graph that names a token twice") {
     with_head(test_damaged);
 }
-
-static const test_case cases[] = {
-    {"clusters", "the clusters of the CPU's routers", test_with_clusters},
-    {"successors", "the successors of the CPU's source", test_with_successors},
-    {"damaged", "a graph that names a token twice", test_with_damaged},
-    {"refusals", "bad arguments give a status", test_refusals},
-};
-GPU_TEST_MAIN(cases, 21)

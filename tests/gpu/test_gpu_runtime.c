@@ -25,7 +25,7 @@ static void write_and_copy(cudaStream_t a, cudaStream_t b, cudaEvent_t fork, cud
     if (join) cudaEventRecord(join, b), cudaStreamWaitEvent(a, join, 0);
 }
 
-static void test_streams(void) {
+TEST(streams, "run in any order that events allow") {
     cudaStream_t a = make_stream(), b = make_stream();
     cudaEvent_t e = make_event();
     unsigned char *bytes = (unsigned char *)gpu_alloc(2), host[2];
@@ -47,7 +47,7 @@ static void test_streams(void) {
 }
 
 /* The default stream neither waits for others nor do they for it. */
-static void test_default(void) {
+TEST(default, "nor does the default stream order them") {
     cudaStream_t a = make_stream();
     unsigned char *bytes = (unsigned char *)gpu_alloc(2), host[2];
     int n_late = 0;
@@ -63,7 +63,7 @@ static void test_default(void) {
     cudaStreamDestroy(a);
 }
 
-static void test_graphs(void) {
+TEST(graphs, "replay, and refuse what cannot be captured") {
     cudaStream_t a = make_stream(), b = make_stream();
     cudaEvent_t fork = make_event(), join = make_event();
     unsigned char *bytes = (unsigned char *)gpu_alloc(2), host[2];
@@ -94,10 +94,3 @@ static void test_graphs(void) {
     cudaStreamDestroy(a);
     cudaStreamDestroy(b);
 }
-
-static const test_case cases[] = {
-    {"streams", "run in any order that events allow", test_streams},
-    {"default", "nor does the default stream order them", test_default},
-    {"graphs", "replay, and refuse what cannot be captured", test_graphs},
-};
-TEST_MAIN(cases)

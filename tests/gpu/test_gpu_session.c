@@ -37,7 +37,7 @@ static setting setting_of(const char *policy) {
                                                 : 3};
 }
 
-static void test_policies(void) {
+TEST(policies, "a captured cycle drafts, emits and learns as the CPU's sessions do") {
     for (int i = 0; i < (gpu_long() ? N_POLICIES : N_SHORT); i++) {
         setting how = setting_of(policies[i]);
         if (i < N_ALONE) how.n_batch = 1;
@@ -46,7 +46,7 @@ static void test_policies(void) {
     }
 }
 
-static void test_calls(void) {
+TEST(calls, "so do its calls one by one") {
     setting how = setting_of("static:20+window:20@positions=tree+retrieve:16@mode=async");
     how.tree = (specrt_tree_params){3, 4, 10};
     how.sampling.top_p = 0.9f;
@@ -54,7 +54,7 @@ static void test_calls(void) {
     run(&how);
 }
 
-static void test_greedy(void) {
+TEST(greedy, "a chain and trees of a greedy target") {
     static const char *const texts[] = {"static:30+window:16", "static:8+sketch:6@keep=999"};
     for (int i = 0; i < 2; i++) {
         setting how = setting_of(texts[i]);
@@ -66,7 +66,7 @@ static void test_greedy(void) {
 }
 
 /* Columns of logits behind the vocabulary, which the target's greatest logits are in. */
-static void test_padded(void) {
+TEST(padded, "columns that are no tokens") {
     static const char *const texts[] = {"static:30+window:16@positions=tree", "full",
                                         "static:20+window:12+retrieve:9@prompt=best@graph=off"
                                         "@mode=async",
@@ -117,7 +117,7 @@ static void draw_keys(device *d, twin *twins, const int32_t *token, const float 
 
 /* No two generations of two sequences have a key in common, and the twins have the same keys: also where a
  * sequence begins alone, and where it begins twice. */
-static void test_keys(void) {
+TEST(keys, "of two sequences and their generations") {
     static twin twins[2];
     const int32_t token = 3;
     int32_t drawn[GENERATIONS][2][DRAWS], *all = drawn[0][0];
@@ -149,7 +149,7 @@ static void test_keys(void) {
 }
 
 /* Chains sampled from shortlists whose rows stand in the twin's order: packed ones need not. */
-static void test_sampled(void) {
+TEST(sampled, "chains sampled from the drafter") {
     static const char *const texts[] = {"full", "static:40/20+cluster:2@always=8"};
     for (int i = 0; i < 2; i++) {
         setting how = setting_of(texts[i]);
@@ -163,14 +163,14 @@ static void test_sampled(void) {
 }
 
 /* What was retrieved outlives begin. */
-static void test_keep(void) {
+TEST(keep, "one sequence after another, with what was retrieved") {
     setting how = setting_of("static:20+window:12+retrieve:16@keep=on@mode=async");
     how.n_more = 1;
     run(&how);
 }
 
 /* More cycles than there is room to tell of: the others are lost, and counted. */
-static void test_lost(void) {
+TEST(lost, "cycles that nobody works off") {
     setting how = setting_of("static:20+retrieve:16@graph=off@mode=async");
     how.neglects = true;
     how.graph = true;
@@ -182,7 +182,7 @@ static void test_lost(void) {
 
 /* Prompts come into the host's cache: in several parts, over what cycles brought that were not worked off
  * before, over what is kept, and over prompts that nothing followed. */
-static void test_prompt(void) {
+TEST(prompt, "what a prompt says before the first cycle") {
     setting how = setting_of("static:20+retrieve:40@prompt=tokens@graph=off@mode=async");
     how.n_prompt = MAX_PROMPT;
     how.n_cycles = 1;
@@ -209,7 +209,7 @@ static void test_prompt(void) {
 
 /* A head that has rows for a few tokens only, lists of which it has the same rows at every level, a window
  * without ranks, a graph without edges. */
-static void test_few_rows(void) {
+TEST(few_rows, "heads, lists and graphs that hold little") {
     static const char *const texts[] = {"static:70/60+window:12", "window:9@min=9",
                                         "window:9+successor:20"};
     enum { N_ROWS = 20 };
@@ -244,7 +244,7 @@ static void test_few_rows(void) {
 }
 
 /* Many sequences in one launch. */
-static void test_batch(void) {
+TEST(batch, "many sequences at once") {
     setting how = setting_of("static:30+window:16");
     how.n_batch = gpu_long() ? MAX_BATCH : 5;
     how.n_cycles = 2;
@@ -254,7 +254,7 @@ static void test_batch(void) {
 
 /* Rows stay in the head, and what several sequences hold is read once for all: in chains of two states of a
  * group and in trees, by calls and by graphs, beside sources that route. */
-static void test_shared(void) {
+TEST(shared, "rows that several hold, in the head") {
     static const char *const texts[] = {"window:40@min=30", "static:20+window:30@positions=tree",
                                         "static:10+window:20+successor:6+retrieve:12@mode=async"};
     for (int i = 0; i < 3; i++) {
@@ -271,7 +271,7 @@ static void test_shared(void) {
 }
 
 /* A head of q8_0, which the device has in planes, or lent, in blocks, of which packed rows become planes. */
-static void test_q8_0(void) {
+TEST(q8_0, "rows in blocks, and in planes") {
     static const char *const texts[] = {"static:20/10+window:20", "static:8+sketch:10@keep=999",
                                         "cluster:3+window:12"};
     open_all();
@@ -293,7 +293,7 @@ static void test_q8_0(void) {
 
 /* Levels routed beside the drafter's pass have the rows of the twin, which routes them inside expand(); and
  * where nothing is told ahead, or by halves, later ones too. */
-static void test_ahead(void) {
+TEST(ahead, "levels routed beside the drafter's pass") {
     static const char *const texts[] = {
         "static:20/10+cluster:2@always=8+group:2@always=0+successor:6+sketch:8@keep=999",
         "window:12+cluster:3@beam=per_row", "static:12+centroid"};
@@ -375,7 +375,7 @@ static void record_cycles(const shared_policy *shared, const setting *how, bool 
 }
 
 /* With long=1, on a GPU, 64 sequences for 1,000 cycles, twice: bit for bit the same. */
-static void test_stress(void) {
+TEST(stress, "the same again, bit for bit, for long on a GPU") {
     LEFT_TO_ALL();
     enum { MOST = 1000 };
     static const char *const texts[] = {
@@ -402,7 +402,7 @@ static void test_stress(void) {
 }
 
 /* The application's own rows, and such as no product can read. */
-static void test_lent(void) {
+TEST(lent, "rows that the device has already") {
     static const char *const lent[] = {"full", "static:20+window:20", "cluster:3+window:12"};
     for (size_t i = 0; i < sizeof lent / sizeof lent[0]; i++) {
         setting how = setting_of(lent[i]);
@@ -429,11 +429,7 @@ static void test_lent(void) {
 
 /* --- by chance --- */
 
-static uint64_t random_state;
-
-static int32_t random_below(int32_t n) {
-    return fixture_below(&random_state, n);
-}
+GPU_RANDOM(31)
 
 /* Sources, and what may stand behind each: one of those that | separates, or nothing. */
 static const char *const grammar[][10] = {
@@ -469,10 +465,9 @@ static void draw_policy(char *text) {
     }
 }
 
-static void test_random(void) {
+TEST(random, "policies, trees and prompts by chance") {
     static const int32_t prompts[] = {1, 5, 80};
     char text[512];
-    random_state = gpu_seed(31);
     for (int i = 0; i < (gpu_long() ? 60 : test_quick() ? 1 : 2); i++) {
         draw_policy(text);
         setting how = setting_of(text);
@@ -498,7 +493,7 @@ static void test_random(void) {
 /* --- refusals --- */
 
 /* Half of what a graph has to hold is refused by name. */
-static void test_captures(void) {
+TEST(captures, "that hold half of a cycle are refused by name") {
     setting how = setting_of("static:20+window:12+retrieve:9@graph=off@mode=async");
     how.halves = true;
     run(&how);
@@ -508,7 +503,7 @@ static void test_captures(void) {
 extern int harness_allocations_left __attribute__((weak));
 
 /* Memory that runs out at any call leaves nothing behind. */
-static void test_memory(void) {
+TEST(memory, "running out of it leaves nothing behind") {
     specrt_policy_desc desc = {.text = "static:20+retrieve:8@mode=async"};
     specrt_cuda_session_params params = {.tree = {2, 3, 7}, .n_batch = 2, .n_logits = V};
     specrt_policy *policy;
@@ -535,7 +530,7 @@ static void test_memory(void) {
 }
 
 /* The memory of as many levels and sources as there may be. */
-static void test_most(void) {
+TEST(most, "all that a session may hold") {
     specrt_head_desc known = {
         .rows = embedding, .dtype = SPECRT_DTYPE_Q8_0, .n_rows = V, .n_cols = 32};
     specrt_policy_desc desc = {
@@ -592,7 +587,7 @@ static void check_own_source(void) {
     specrt_policy_close(policy);
 }
 
-static void test_refusals(void) {
+TEST(refusals, "what the device cannot do is named") {
     specrt_cuda_session_params good = {.tree = {2, 3, 7}, .n_logits = V}, p = good;
     open_all();
     p.hidden = SPECRT_DTYPE_F16;
@@ -626,29 +621,3 @@ static void test_refusals(void) {
     head = plain;
     check_own_source();
 }
-
-static const test_case cases[] = {
-    {"policies", "a captured cycle drafts, emits and learns as the CPU's sessions do",
-     test_policies},
-    {"calls", "so do its calls one by one", test_calls},
-    {"greedy", "a chain and trees of a greedy target", test_greedy},
-    {"padded", "columns that are no tokens", test_padded},
-    {"keys", "of two sequences and their generations", test_keys},
-    {"sampled", "chains sampled from the drafter", test_sampled},
-    {"keep", "one sequence after another, with what was retrieved", test_keep},
-    {"lost", "cycles that nobody works off", test_lost},
-    {"prompt", "what a prompt says before the first cycle", test_prompt},
-    {"few rows", "heads, lists and graphs that hold little", test_few_rows},
-    {"batch", "many sequences at once", test_batch},
-    {"shared", "rows that several hold, in the head", test_shared},
-    {"ahead", "levels routed beside the drafter's pass", test_ahead},
-    {"stress", "the same again, bit for bit, for long on a GPU", test_stress},
-    {"lent", "rows that the device has already", test_lent},
-    {"q8_0", "rows in blocks, and in planes", test_q8_0},
-    {"random", "policies, trees and prompts by chance", test_random},
-    {"captures", "that hold half of a cycle are refused by name", test_captures},
-    {"most", "all that a session may hold", test_most},
-    {"memory", "running out of it leaves nothing behind", test_memory},
-    {"refusals", "what the device cannot do is named", test_refusals},
-};
-TEST_MAIN(cases)

@@ -19,10 +19,7 @@ enum {
     MAX_N = 10
 };
 
-static uint64_t random_state;
-static int32_t random_below(int32_t n) {
-    return fixture_below(&random_state, n);
-}
+GPU_RANDOM(31)
 
 /* Pairs as they come, all alike (every score a tie), or of two values. */
 enum { NORMAL, EQUAL, FEW, DISTRIBUTIONS };
@@ -245,7 +242,7 @@ static void run_case(world *w, sizes z) {
     discard(&s);
 }
 
-static void test_names(void) {
+TEST(names, "records of one line and two, a bias, ties, members, one state and several") {
     static world w;
     for (int distribution = 0; distribution < DISTRIBUTIONS; distribution++)
         for (int variant = 0; variant < 4; variant++) {
@@ -262,7 +259,7 @@ static void test_names(void) {
 }
 
 /* More places than a block takes, states of any projection, and more lines than one. */
-static void test_many(void) {
+TEST(many, "several blocks of places, any projection, three lines") {
     static world w;
     w.n_rows = 777;
     w.n_cols = 40;
@@ -282,7 +279,7 @@ static void test_many(void) {
 }
 
 /* Odd shapes by chance, as many as there is time for: few places or many, all of a magnitude or not. */
-static void test_random(void) {
+TEST(random, "shapes by chance") {
     static world w;
     int n_runs = gpu_long() ? 200 : test_brief() ? 2 : 8;
     for (int i = 0; i < n_runs; i++) {
@@ -296,7 +293,7 @@ static void test_random(void) {
     }
 }
 
-static void test_refusals(void) {
+TEST(refusals, "bad arguments give a status") {
     static uint8_t x[64] __attribute__((aligned(16)));
     void *p = x;
     specrt__cuda_sketch bad, s = {.basis = p,
@@ -326,12 +323,3 @@ static void test_refusals(void) {
     CHECK_INT(TRY(p, SPECRT_DTYPE_F32, NULL, &small), SPECRT_STATUS_BAD_ARG);
 #undef TRY
 }
-
-static const test_case cases[] = {
-    {"names", "records of one line and two, a bias, ties, members, one state and several",
-     test_names},
-    {"many", "several blocks of places, any projection, three lines", test_many},
-    {"random", "shapes by chance", test_random},
-    {"refusals", "bad arguments give a status", test_refusals},
-};
-GPU_TEST_MAIN(cases, 31)

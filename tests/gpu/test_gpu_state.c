@@ -10,10 +10,7 @@
 
 enum { N_IDS = 211, BATCH = 3, CAPACITY = 200, K = 5, N_PROMPT = 40, N_CYCLES = 8, N_COLS = 2 };
 
-static uint64_t random_state;
-static int32_t random_below(int32_t n) {
-    return fixture_below(&random_state, n);
-}
+GPU_RANDOM(99)
 
 /* Tokens of all kinds: mostly few, so that they come again; some that are none. */
 static int32_t draw_token(void) {
@@ -301,7 +298,7 @@ static void run(int round) {
     gpu_free(d_pinned);
 }
 
-static void test_histories(void) {
+TEST(histories, "membership, rows and windows over many cycles") {
     specrt_head_desc desc = {
         .rows = head_rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
     REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
@@ -310,14 +307,14 @@ static void test_histories(void) {
     specrt_head_close(head);
 }
 
-static void test_bits(void) {
+TEST(bits, "the device's numbers are the CPU's") {
     CHECK_INT(SPECRT__CUDA_INVALID, SPECRT__POOL_INVALID);
     CHECK_INT(SPECRT__CUDA_FIXED, SPECRT__POOL_FIXED);
     CHECK_INT(SPECRT__CUDA_PINNED, SPECRT__POOL_PINNED);
     CHECK_INT(SPECRT__CUDA_FILL, SPECRT__POOL_FILL);
 }
 
-static void test_refusals(void) {
+TEST(refusals, "bad arguments give a status") {
     specrt__cuda_state_params p = {.n_ids = 10, .capacity = 8, .size = 4};
     specrt_cuda_state s;
     char memory[64];
@@ -339,10 +336,3 @@ static void test_refusals(void) {
     CHECK_INT(specrt__cuda_state_start(1, NULL, &s, NULL), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt__cuda_state_observe(1, NULL, NULL, NULL, 1, &s, NULL), SPECRT_STATUS_BAD_ARG);
 }
-
-static const test_case cases[] = {
-    {"histories", "membership, rows and windows over many cycles", test_histories},
-    {"bits", "the device's numbers are the CPU's", test_bits},
-    {"refusals", "bad arguments give a status", test_refusals},
-};
-GPU_TEST_MAIN(cases, 99)

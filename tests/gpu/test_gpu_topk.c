@@ -7,10 +7,7 @@
 
 enum { MAX_COLUMNS = 70000, BATCH = 2, MAX_N = 3, MAX_SEGMENTS = 3, MOST_K = 256 };
 
-static uint64_t random_state;
-static int32_t random_below(int32_t n) {
-    return fixture_below(&random_state, n);
-}
+GPU_RANDOM(23)
 
 /* How the CPU ranks: by any head's. */
 static const specrt_compute *compute_of(specrt_head **head) {
@@ -133,7 +130,7 @@ static void run_case(int32_t n_segments, const int32_t *max_rows, int32_t max_n,
     for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free(used[i]);
 }
 
-static void test_segments(void) {
+TEST(segments, "ids and log-probabilities over up to three segments, of any distribution") {
     static const int32_t shapes[][MAX_SEGMENTS] = {{1, 1, 1}, {300, 5, 33}, {2048, 1, 2047}};
     static const int32_t ks[] = {1, 10, 33};
     for (int distribution = 0; distribution < DISTRIBUTIONS; distribution++)
@@ -142,7 +139,7 @@ static void test_segments(void) {
                      ks[(distribution + 2 * i) % 3], distribution);
 }
 
-static void test_most(void) {
+TEST(most, "the most that can be asked for, and more than there is") {
     static const int32_t whole[] = {5000}, few[] = {100, 3};
     static const int32_t many[] = {MAX_COLUMNS}; /* whose parts have more keys than a block holds */
     for (int distribution = 0; distribution < DISTRIBUTIONS; distribution++) {
@@ -184,7 +181,7 @@ static void run_target(int32_t n_vocab, int32_t k, int distribution) {
     gpu_free(in), gpu_free(n), gpu_free(scratch), gpu_free(out), gpu_free(total);
 }
 
-static void test_target(void) {
+TEST(target, "the best of a whole vocabulary and its log-sum-exp") {
     for (int distribution = 0; distribution < DISTRIBUTIONS; distribution++) {
         run_target(1 + random_below(50), 10, distribution);
         run_target(2049, 3, distribution);
@@ -192,7 +189,7 @@ static void test_target(void) {
     }
 }
 
-static void test_refusals(void) {
+TEST(refusals, "bad arguments give a status") {
     int32_t ids[4];
     float x[4] = {0};
     CHECK(specrt__cuda_topk_bytes(0, 1, 1) == 0 && specrt__cuda_topk_bytes(10, 1, 257) == 0);
@@ -207,12 +204,3 @@ static void test_refusals(void) {
     TRY(&one, 4, 0);
 #undef TRY
 }
-
-static const test_case cases[] = {
-    {"segments", "ids and log-probabilities over up to three segments, of any distribution",
-     test_segments},
-    {"most", "the most that can be asked for, and more than there is", test_most},
-    {"target", "the best of a whole vocabulary and its log-sum-exp", test_target},
-    {"refusals", "bad arguments give a status", test_refusals},
-};
-GPU_TEST_MAIN(cases, 23)

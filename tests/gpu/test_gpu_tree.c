@@ -8,10 +8,7 @@
 
 enum { BATCH = 3, MAX_NODES = SPECRT_TREE_MAX_NODES };
 
-static uint64_t random_state;
-static int32_t random_below(int32_t n) {
-    return fixture_below(&random_state, n);
-}
+GPU_RANDOM(5)
 
 /* --- trees --- */
 
@@ -153,7 +150,7 @@ static bool takes(size_t i, int kind, int n_kinds) {
     return gpu_long() || (int)i % n_kinds == kind;
 }
 
-static void test_trees(void) {
+TEST(trees, "beams, nodes, masks and positions") {
     static const int32_t shapes[][3] = {{6, 10, 60}, {4, 8, 32}, {1, 1, 2},   {6, 1, 7},
                                         {32, 1, 33}, {5, 1, 3},  {3, 64, 64}, {2, 3, 64}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
@@ -296,7 +293,7 @@ static void run_verify(int32_t n_vocab, int sampled, int kind) {
     run_padded(n_vocab, 0, sampled, kind);
 }
 
-static void test_greedy(void) {
+TEST(greedy, "the best token at every node") {
     static const int32_t n_vocab[] = {1, 7, 300, 9000};
     for (size_t i = 0; i < sizeof n_vocab / sizeof n_vocab[0]; i++)
         for (int kind = 0; kind < 6; kind++)
@@ -305,14 +302,14 @@ static void test_greedy(void) {
     for (int i = 0; i < 3; i++) run_verify(3, 0, 2); /* some nodes of a path have no logit */
 }
 
-static void test_sampled(void) {
+TEST(sampled, "the CPU's draws, token for token") {
     static const int32_t n_vocab[] = {1, 9, 1024, 2500};
     for (size_t i = 0; i < sizeof n_vocab / sizeof n_vocab[0]; i++)
         for (int kind = 0; kind < 6; kind++)
             if (n_vocab[i] < 1000 || takes(i, kind, 2)) run_verify(n_vocab[i], 1, kind);
 }
 
-static void test_filtered(void) {
+TEST(filtered, "top_k, top_p and min_p") {
     for (size_t i = 0; i < 6; i++)
         for (int kind = 0; kind < 6; kind++)
             if (takes(i, kind, 6)) run_verify(1 + random_below(test_quick() ? 60 : 150), 2, kind);
@@ -320,7 +317,7 @@ static void test_filtered(void) {
 }
 
 /* Vocabularies around a block, and of real size, whose tokens lie at the edges of blocks. */
-static void test_blocks(void) {
+TEST(blocks, "vocabularies of many blocks, most of them empty") {
     static const int32_t n_vocab[] = {1, 1023, 1024, 1025, 2049};
     for (size_t i = 0; i < sizeof n_vocab / sizeof n_vocab[0]; i++)
         for (int sampled = 1; sampled <= 2; sampled++)
@@ -329,14 +326,14 @@ static void test_blocks(void) {
 }
 
 /* Greedy and filtered nodes over the ids of a published vocabulary (long=1), else two blocks. */
-static void test_whole(void) {
+TEST(whole, "the best token and filters over a whole vocabulary") {
     int32_t n_vocab = gpu_long() ? 151936 : 1025;
     run_verify(n_vocab, 0, 0);
     run_verify(n_vocab, 2, 0);
 }
 
 /* Columns behind the vocabulary, whose logits are the greatest, are nobody's tokens. */
-static void test_padded(void) {
+TEST(padded, "columns that are no tokens") {
     for (int sampled = 0; sampled < 3; sampled++)
         for (int kind = 0; kind < 6; kind++)
             if (takes((size_t)sampled, kind, 3)) run_padded(500, 12, sampled, kind);
@@ -563,7 +560,7 @@ static void run_chain(chain_sizes size, int kind, bool filters, bool altered) {
     free_chain(&c);
 }
 
-static void test_chains(void) {
+TEST(chains, "draws of sampled chains, and what the target makes of them") {
     const chain_sizes few = {9, 0, 5, 2}, more = {333, 0, 200, 33}, blocks = {2503, 0, 1200, 611};
     for (int kind = 0; kind < 6; kind++) {
         if (!test_brief() || kind % 2 == 0) run_chain(few, kind, kind % 2, false);
@@ -575,19 +572,19 @@ static void test_chains(void) {
 }
 
 /* Padding is never emitted instead of a rejected token. */
-static void test_padded_chains(void) {
+TEST(padded_chains, "beside columns that are no tokens") {
     const chain_sizes size = {500, 12, 200, 33};
     for (int kind = 0; kind < (test_brief() ? 2 : 6); kind++)
         run_chain(size, kind, kind % 2, false);
 }
 
 /* A chain whose tokens were not drawn has no distribution to be judged by; a part of the one that was has. */
-static void test_altered_chains(void) {
+TEST(altered_chains, "are not judged") {
     const chain_sizes few = {9, 0, 5, 2}, more = {333, 0, 200, 33};
     for (int i = 0; i < 3; i++) run_chain(i ? more : few, 0, i == 2, true);
 }
 
-static void test_remap(void) {
+TEST(remap, "rows to target ids") {
     int32_t ids[5] = {7, 90, 3, 12, 1000}, in[6] = {4, 0, -1, 5, 2, 1}, out[6];
     static const int32_t expected[6] = {1000, 7, -1, -1, 3, 90};
     int32_t *d_ids = (int32_t *)gpu_copy(ids, sizeof ids),
@@ -600,7 +597,7 @@ static void test_remap(void) {
     gpu_free(d_in);
 }
 
-static void test_refusals(void) {
+TEST(refusals, "bad arguments give a status") {
     specrt_tree_params shape = {33, 1, 2};
     specrt__cuda_tree tree;
     specrt__cuda_verifier_params p = {1, 100, 100, 65, 0};
@@ -630,19 +627,3 @@ static void test_refusals(void) {
     CHECK_INT(specrt__cuda_propose(NULL, NULL, 1, NULL, 0, &tree, NULL, NULL, NULL, NULL, NULL),
               SPECRT_STATUS_BAD_ARG);
 }
-
-static const test_case cases[] = {
-    {"trees", "beams, nodes, masks and positions", test_trees},
-    {"greedy", "the best token at every node", test_greedy},
-    {"blocks", "vocabularies of many blocks, most of them empty", test_blocks},
-    {"sampled", "the CPU's draws, token for token", test_sampled},
-    {"filtered", "top_k, top_p and min_p", test_filtered},
-    {"whole", "the best token and filters over a whole vocabulary", test_whole},
-    {"padded", "columns that are no tokens", test_padded},
-    {"chains", "draws of sampled chains, and what the target makes of them", test_chains},
-    {"padded chains", "beside columns that are no tokens", test_padded_chains},
-    {"altered chains", "are not judged", test_altered_chains},
-    {"remap", "rows to target ids", test_remap},
-    {"refusals", "bad arguments give a status", test_refusals},
-};
-GPU_TEST_MAIN(cases, 5)

@@ -12,20 +12,20 @@ static setting setting_of(const char *policy) {
                      .graph = true};
 }
 
-static void test_lists(void) {
+TEST(lists, "a static list, a window and what is retrieved") {
     setting how = setting_of("static:32768/16384+window:3072@positions=tree"
                              "+retrieve:512@graph=off@mode=async");
     run(&how);
 }
 
-static void test_routers(void) {
+TEST(routers, "clusters of two routers, successors, rows that sequences share") {
     setting how = setting_of("static:65536+window:2048+cluster:40@always=1024+group:24@always=0"
                              "+successor:200");
     how.shared = true;
     run(&how);
 }
 
-static void test_sketch(void) {
+TEST(sketch, "centroids' clusters and a sketch of all rows, routed ahead") {
     setting how = setting_of("static:49152+window:512@kver=8+centroid:40@beam=per_row@cap=2000"
                              "+sketch:300@keep=199999");
     how.n_batch = 1;
@@ -35,25 +35,16 @@ static void test_sketch(void) {
 }
 
 /* So many parts with so many of the best that these are chosen by digits. */
-static void test_full(void) {
+TEST(full, "the best 16 of the whole head") {
     setting how = setting_of("full");
     how.n_batch = 1;
     how.tree = (specrt_tree_params){1, TOPK, NODES};
     run(&how);
 }
 
-static void test_chain(void) {
+TEST(chain, "sampled from the whole head") {
     setting how = setting_of("full");
     how.tree.topk = 1;
     how.draft = SPECRT_DRAFT_SAMPLED;
     run(&how);
 }
-
-static const test_case cases[] = {
-    {"lists", "a static list, a window and what is retrieved", test_lists},
-    {"routers", "clusters of two routers, successors, rows that sequences share", test_routers},
-    {"sketch", "centroids' clusters and a sketch of all rows, routed ahead", test_sketch},
-    {"full", "the best 16 of the whole head", test_full},
-    {"chain", "sampled from the whole head", test_chain},
-};
-TEST_MAIN(cases)

@@ -60,7 +60,7 @@ static void check_same(const block_drafter *found, const block_drafter *said, si
     if (test_failures > before) fprintf(stderr, "row %zu\n", i);
 }
 
-static void test_forms(void) {
+TEST(forms, "config.json of z-lab, DeepSpec and speculators") {
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
         st_tensor tensors[3];
         block_drafter found;
@@ -80,7 +80,7 @@ static void test_forms(void) {
 }
 
 /* Without config.json nothing is said. */
-static void test_none(void) {
+TEST(none, "no config.json") {
     const block_drafter said = {.headless = true};
     st_tensor t = f32("fc.weight", 4, 2);
     block_drafter found;
@@ -94,7 +94,7 @@ static void test_none(void) {
     clear_folder();
 }
 
-static void test_gguf(void) {
+TEST(gguf, "keys of a GGUF") {
     static const int32_t inputs[] = {2, 18, 10};
     static const block_drafter said[] = {
         {16, 16, 15, 3, 1, 17, false, false, true, NULL, {1, 17, 9}, 0},
@@ -124,10 +124,3 @@ static void test_gguf(void) {
         sl_gguf_close(g);
     }
 }
-
-static const test_case cases[] = {
-    {"forms", "config.json of z-lab, DeepSpec and speculators", test_forms},
-    {"none", "no config.json", test_none},
-    {"gguf", "keys of a GGUF", test_gguf},
-};
-TEST_MAIN(cases)

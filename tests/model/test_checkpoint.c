@@ -93,7 +93,7 @@ static void put_config(const char *name, const char *config) {
     put_json("config.json", text);
 }
 
-static void test_kinds(void) {
+TEST(kinds, "drafters of every kind, by names of tensors") {
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         checkpoint c;
         specrt_error err = {SPECRT_STATUS_OK, ""};
@@ -117,7 +117,7 @@ static void test_kinds(void) {
 }
 
 /* config.json of the whole, else of the layer's object; without the file it is empty. */
-static void test_config(void) {
+TEST(config, "config.json and names of tensors") {
     checkpoint c;
     specrt_error err;
     put_names((const char *const[]){qwen, NULL});
@@ -145,7 +145,7 @@ static void test_config(void) {
     clear_folder();
 }
 
-static void test_shapes(void) {
+TEST(shapes, "a head is a matrix, d2t and t2d are lists") {
     static const struct {
         const char *name;
         int64_t rows, cols;
@@ -209,7 +209,7 @@ static const struct {
     {"speculators_model_type", "peagle", -1},
 };
 
-static void test_names(void) {
+TEST(names, "a name says the kind, or is refused") {
     char text[256];
     put_names((const char *const[]){fc, "d2", NULL});
     for (size_t i = 0; i < sizeof named / sizeof named[0]; i++) {
@@ -264,7 +264,7 @@ static const struct {
     {{{.name = "model.layers.0.x.weight", .shape = {4, 4}}}, 1, CHECKPOINT_MODEL},
 };
 
-static void test_plain(void) {
+TEST(plain, "a plain name, and all tensors of a drafter or some") {
     put_config("LlamaForCausalLM", "{}");
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
         st_tensor tensors[4];
@@ -280,12 +280,3 @@ static void test_plain(void) {
     }
     clear_folder();
 }
-
-static const test_case cases[] = {
-    {"names", "a name says the kind, or is refused", test_names},
-    {"plain", "a plain name, and all tensors of a drafter or some", test_plain},
-    {"kinds", "drafters of every kind, by names of tensors", test_kinds},
-    {"config", "config.json and names of tensors", test_config},
-    {"shapes", "a head is a matrix, d2t and t2d are lists", test_shapes},
-};
-TEST_MAIN(cases)

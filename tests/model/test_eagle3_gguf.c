@@ -141,7 +141,7 @@ static void check_tensor(const gguf *g, const char *name, int first, int64_t row
         }
 }
 
-static void test_keys(void) {
+TEST(keys, "what llama.cpp's loader asks for") {
     specrt_error err;
     double real;
     gguf_string arch;
@@ -187,7 +187,7 @@ static void test_keys(void) {
 }
 
 /* Rows of queries and keys are in llama.cpp's order: pairs that turn together side by side. */
-static void test_tensors(void) {
+TEST(tensors, "names, shapes and rows") {
     static const int turned[] = {0, 2, 1, 3, 4, 6, 5, 7}, kept[] = {2, 0};
     specrt_error err;
     gguf *g = convert((change){0}, &err);
@@ -218,7 +218,7 @@ static void test_tensors(void) {
 }
 
 /* Without a head of its own the rows are the target's, of all tokens. */
-static void test_no_head(void) {
+TEST(no_head, "the target's head drafts") {
     static const int all[] = {6, 2, 1};
     specrt_error err;
     CHECK(!convert((change){.tensor = "lm_head.weight"}, &err));
@@ -233,7 +233,7 @@ static void test_no_head(void) {
     clear_folder();
 }
 
-static void test_refused(void) {
+TEST(refused, "what does not fit is named") {
     static const char heads[] = "num_attention_heads: does not divide the rows of q_proj",
                       fc[] = "fc.weight", k[] = "midlayer.self_attn.k_proj.weight",
                       gate[] = "midlayer.mlp.gate_proj.weight",
@@ -293,11 +293,3 @@ static void test_refused(void) {
               SPECRT_STATUS_BAD_INPUT);
     clear_folder();
 }
-
-static const test_case cases[] = {
-    {"keys", "what llama.cpp's loader asks for", test_keys},
-    {"tensors", "names, shapes and rows", test_tensors},
-    {"no_head", "the target's head drafts", test_no_head},
-    {"refused", "what does not fit is named", test_refused},
-};
-TEST_MAIN(cases)

@@ -27,7 +27,7 @@ static void check_bytes(specrt_dtype dtype, const char *hex) {
     CHECK_STR(found, hex);
 }
 
-static void test_bytes(void) {
+TEST(bytes, "rows are ggml's, bit for bit") {
     check_bytes(SPECRT_DTYPE_Q8_0,
                 "08248518ad40d467fc9124b94be073089d30c457ec7f14a93cd063f88d20b547dc6f"
                 "b50301e30cee17f922047f0ff21bfddf08ea13f51e00e20bed16f82103e50ef119fc"
@@ -74,7 +74,7 @@ static void check_near(specrt_dtype dtype, double steps, double levels) {
     free(rows);
 }
 
-static void test_near(void) {
+TEST(near, "what they decode to is within a step") {
     check_near(SPECRT_DTYPE_Q8_0, 0.57, 127); /* with the rounding of its scale */
     check_near(SPECRT_DTYPE_Q4_0, 1, 8);
     check_near(SPECRT_DTYPE_IQ4_NL, 1, 8);
@@ -82,7 +82,7 @@ static void test_near(void) {
 }
 
 /* Rows with a stride, of a block format, once more: the scale is found again. */
-static void test_again(void) {
+TEST(again, "rows that were quantised stay the same") {
     float x[N_COLS];
     uint8_t stored[2][128], *rows;
     specrt_head_desc out, in = {.rows = stored,
@@ -100,7 +100,7 @@ static void test_again(void) {
     free(rows);
 }
 
-static void test_refused(void) {
+TEST(refused, "other types, widths and weights are refused") {
     float x[2 * 32] = {0};
     uint8_t *rows;
     specrt_head_desc out, in = {.rows = x, .dtype = SPECRT_DTYPE_F32, .n_rows = 2, .n_cols = 32};
@@ -121,11 +121,3 @@ static void test_refused(void) {
     CHECK_HAS(err.msg, "multiple of 32 columns for q8_0, found 31");
     CHECK(rows == NULL);
 }
-
-static const test_case tests[] = {
-    {"bytes", "rows are ggml's, bit for bit", test_bytes},
-    {"near", "what they decode to is within a step", test_near},
-    {"again", "rows that were quantised stay the same", test_again},
-    {"refused", "other types, widths and weights are refused", test_refused},
-};
-TEST_MAIN(tests)

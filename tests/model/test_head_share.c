@@ -22,7 +22,7 @@ static head_share share_of(const char *target, int64_t n_drafts, checkpoint_id i
     return s;
 }
 
-static void test_eagle3(void) {
+TEST(eagle3, "a head of its own, over several passes") {
     st_tensor tensors[] = {f32("fc.weight", 20, 8), f32("midlayer.self_attn.q_proj.weight", 10, 8),
                            f32("lm_head.weight", 25, 8), f32("d2t", 25, 0)};
     checkpoint_id id = {.kind = CHECKPOINT_EAGLE3};
@@ -39,7 +39,7 @@ static void test_eagle3(void) {
 }
 
 /* An EAGLE-1/2 head has the target's. */
-static void test_head_of_target(void) {
+TEST(head_of_target, "a drafter without a head has the target's") {
     st_tensor tensor = f32("fc.weight", 20, 8);
     checkpoint_id id = {.kind = CHECKPOINT_EAGLE};
     put_target(no_tensor);
@@ -55,7 +55,7 @@ static void test_head_of_target(void) {
 }
 
 /* MTP layers are passes of their own: the target's pass has none of them. */
-static void test_mtp(void) {
+TEST(mtp, "layers of MTP are not the target's") {
     st_tensor tensors[] = {f32("lm_head.weight", 50, 8), f32("model.embed_tokens.weight", 50, 8),
                            f32("model.layers.0.mlp.down_proj.weight", 30, 8),
                            f32("model.layers.1.eh_proj.weight", 16, 8),
@@ -73,7 +73,7 @@ static void test_mtp(void) {
 }
 
 /* A pass reads a part of the experts: which share of a cycle is left is not known. */
-static void test_experts(void) {
+TEST(experts, "with experts shares are not known") {
     st_tensor tensors[] = {f32("lm_head.weight", 25, 8), f32("model.layers.0.x", 25, 8)};
     checkpoint_id id = {.kind = CHECKPOINT_MODEL};
     put_target(f32("model.layers.0.mlp.experts.3.down_proj.weight", 9, 8));
@@ -88,11 +88,3 @@ static void test_experts(void) {
     CHECK(isnan(s.draft) && isnan(s.cycle));
     clear_folder();
 }
-
-static const test_case cases[] = {
-    {"eagle3", "a head of its own, over several passes", test_eagle3},
-    {"head_of_target", "a drafter without a head has the target's", test_head_of_target},
-    {"mtp", "layers of MTP are not the target's", test_mtp},
-    {"experts", "with experts shares are not known", test_experts},
-};
-TEST_MAIN(cases)

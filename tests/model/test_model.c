@@ -47,7 +47,7 @@ static void check_head(const char *file, const char *expected, const char *say) 
     sl_model_close(&m);
 }
 
-static void test_heads(void) {
+TEST(heads, "heads, tied embeddings and what config.json says") {
     st_tensor both[] = {f32("lm_head.weight", 4, 2), f32("model.embed_tokens.weight", 4, 2)};
     st_tensor vision = f32("model.language_model.embed_tokens.weight", 4, 2);
     st_tensor none = f32("fc.weight", 4, 2);
@@ -76,7 +76,7 @@ static void test_heads(void) {
     clear_folder();
 }
 
-static void test_bias(void) {
+TEST(bias, "the head's bias comes along, of the right length") {
     st_tensor tensors[] = {f32("lm_head.weight", 3, 2), f32("lm_head.bias", 3, 0)};
     model m;
     specrt_error err;
@@ -97,7 +97,7 @@ static void test_bias(void) {
 }
 
 /* The first bad row is named, whoever finds it; rows that will not be used are not looked at. */
-static void test_numbers(void) {
+TEST(numbers, "a number that no head has is named by its row") {
     enum { ROWS = 3000, COLS = 3 };
     float *x = (float *)calloc(ROWS * COLS, sizeof *x), *bias = (float *)calloc(ROWS, sizeof *bias);
     uint8_t *skip = (uint8_t *)calloc(ROWS, 1);
@@ -120,7 +120,7 @@ static void test_numbers(void) {
 }
 
 /* The tokens of a head's rows: offsets in safetensors, ids in GGUF. */
-static void test_d2t(void) {
+TEST(d2t, "tokens of the rows of a draft head") {
     static const struct {
         int64_t d2t[3];
         int32_t ids[3];
@@ -167,7 +167,7 @@ static void test_d2t(void) {
     clear_folder();
 }
 
-static void test_matrices(void) {
+TEST(matrices, "rows of a tensor, and what has none") {
     gguf_tensor tensors[] = {
         in_gguf("m", SPECRT_DTYPE_F32, 2, 4, 32), in_gguf("iq", 23, 256, 2, 272),
         in_gguf("ids", SPECRT_DTYPE_I64, 2, 2, 32), in_gguf("v", SPECRT_DTYPE_F32, 2, 1, 8)};
@@ -207,7 +207,7 @@ static void test_matrices(void) {
     clear_folder();
 }
 
-static void test_n_params(void) {
+TEST(n_params, "a tied embedding counts once") {
     st_tensor both[] = {f32("lm_head.weight", 4, 2), f32("model.embed_tokens.weight", 4, 2),
                         f32("norm.weight", 5, 0)};
     model m;
@@ -235,7 +235,7 @@ static void check_folder(const char *expected, const char *say) {
     sl_model_close(&m);
 }
 
-static void test_folders(void) {
+TEST(folders, "the model inside a folder") {
     st_tensor head = f32("lm_head.weight", 4, 2);
     model m;
     specrt_error err;
@@ -261,7 +261,7 @@ static void test_folders(void) {
     clear_folder();
 }
 
-static void test_not_models(void) {
+TEST(not_models, "missing, empty and foreign files") {
     model m;
     specrt_error err;
     CHECK_INT(sl_model_open(in_folder("missing"), &m, &err), SPECRT_STATUS_IO);
@@ -278,7 +278,7 @@ static void test_not_models(void) {
     clear_folder();
 }
 
-static void test_real(void) {
+TEST(real, "the sample pair") {
     model m;
     specrt_error err;
     specrt_head_desc head;
@@ -304,24 +304,10 @@ static void test_real(void) {
 }
 
 /* Llama2.c's own format is none of ours, and says so. */
-static void test_foreign(void) {
+TEST(foreign, "a real file of another format") {
     model m;
     specrt_error err;
     const char *path = test_data("weights/stories260K/stories260K.bin");
     CHECK_INT(sl_model_open(path, &m, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "stories260K.bin: not a model; expected GGUF, safetensors");
 }
-
-static const test_case cases[] = {
-    {"heads", "heads, tied embeddings and what config.json says", test_heads},
-    {"bias", "the head's bias comes along, of the right length", test_bias},
-    {"numbers", "a number that no head has is named by its row", test_numbers},
-    {"d2t", "tokens of the rows of a draft head", test_d2t},
-    {"matrices", "rows of a tensor, and what has none", test_matrices},
-    {"n_params", "a tied embedding counts once", test_n_params},
-    {"folders", "the model inside a folder", test_folders},
-    {"not models", "missing, empty and foreign files", test_not_models},
-    {"real", "the sample pair", test_real},
-    {"foreign", "a real file of another format", test_foreign},
-};
-TEST_MAIN(cases)

@@ -66,7 +66,7 @@ static void damage_config(void) {
     CHECK_INT(clear_folder(), 2);
 }
 
-static void test_damage(void) {
+TEST(damage, "of every byte of small token maps and a config.json") {
     LEFT_TO_ALL();
     static const char *const seeds[] = {"blocks",  "json", "mtplx",       "npy",
                                         "offsets", "text", "safetensors", NULL};
@@ -75,8 +75,3 @@ static void test_damage(void) {
     damage_config();
     approved_compare("tests/model/model_damage.exact");
 }
-
-static const test_case cases[] = {
-    {"damage", "of every byte of small token maps and a config.json", test_damage},
-};
-TEST_MAIN(cases)

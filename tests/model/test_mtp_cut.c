@@ -93,7 +93,7 @@ static void check_untouched(const char *name) {
     sl_gguf_close(out);
 }
 
-static void test_whole(void) {
+TEST(whole, "the target keeps its head, each MTP layer gets a cut one") {
     static const char *const names[] = {"blk.0.ln1.weight", "token_embd.weight", "output.weight",
                                         own};
     put_model(names, 4, 1, N_VOCAB, 0);
@@ -112,7 +112,7 @@ static void test_whole(void) {
     CHECK_INT(clear_folder(), 2);
 }
 
-static void test_sidecar(void) {
+TEST(sidecar, "the drafter's own heads are cut") {
     static const char *const names[] = {"token_embd.weight", "output.weight", own};
     static const int32_t rows[N] = {3, 4, 2, 0}; /* of d2t */
     put_model(names, 3, 1, N_VOCAB, 0);
@@ -133,7 +133,7 @@ static void test_sidecar(void) {
     CHECK_INT(clear_folder(), 2);
 }
 
-static void test_refused(void) {
+TEST(refused, "files that would draft wrong tokens") {
     static const char *const names[] = {"output.weight"};
     put_model(names, 1, 1, N_VOCAB, 5);
     CHECK_INT(cut(), SPECRT_STATUS_BAD_INPUT);
@@ -153,10 +153,3 @@ static void test_refused(void) {
     CHECK_HAS(err.msg, "has no output.weight");
     CHECK_INT(clear_folder(), 1);
 }
-
-static const test_case cases[] = {
-    {"whole", "the target keeps its head, each MTP layer gets a cut one", test_whole},
-    {"sidecar", "the drafter's own heads are cut", test_sidecar},
-    {"refused", "files that would draft wrong tokens", test_refused},
-};
-TEST_MAIN(cases)

@@ -39,7 +39,7 @@ static specrt_status read_text(const char *text, token_map_options o, token_map 
 
 static const token_map sample = {.ids = (int32_t *)(uintptr_t)ranked, .n = N, .n_vocab = N_VOCAB};
 
-static void test_round_trip(void) {
+TEST(round_trip, "every list and pair format reads back") {
     static const struct {
         const char *format, *name;
         const int32_t *ids;
@@ -68,7 +68,7 @@ static void test_round_trip(void) {
 }
 
 /* The bytes themselves, for the formats a person can check. */
-static void test_written_bytes(void) {
+TEST(written_bytes, "JSON and text, byte for byte") {
     file_view view;
     CHECK_INT(sl_token_map_write(&sample, "vllm-json", in_folder("a"), NULL, false, &err), 0);
     REQUIRE(sl_file_map(in_folder("a"), &view, NULL) == SPECRT_STATUS_OK);
@@ -81,7 +81,7 @@ static void test_written_bytes(void) {
     CHECK_INT(clear_folder(), 1);
 }
 
-static void test_default_names(void) {
+TEST(default_names, "a file name for each format") {
     char name[64];
     CHECK_INT(sl_token_map_default_name("sglang-pt", 32768, name, sizeof name, &err), 0);
     CHECK_STR(name, "freq_32768.pt");
@@ -91,7 +91,7 @@ static void test_default_names(void) {
     CHECK_HAS(err.msg, sl_token_map_formats());
 }
 
-static void test_write_refuses(void) {
+TEST(write_refuses, "bad maps, formats and places leave nothing") {
     static const int32_t twice[] = {1, 2, 1}, high[] = {1, 500}, low[] = {-1, 3};
     const struct {
         token_map map;
@@ -159,7 +159,7 @@ static void test_write_refuses(void) {
 }
 
 /* speculators looks for the size in its files' names, and cuts counts itself. */
-static void test_speculators(void) {
+TEST(speculators, "names with a size, and counts") {
     const uint64_t counts[N] = {0, 3, 9, 9, 0, 0};
     const token_map counted = {.ids = (int32_t *)(uintptr_t)ranked,
                                .n = N,
@@ -190,7 +190,7 @@ static void test_speculators(void) {
     CHECK_INT(clear_folder(), 1);
 }
 
-static void test_from_ranks(void) {
+TEST(from_ranks, "the first ranks of a bundle") {
     const specrt_ranks_header h = {500, N, 2, 1, 5, 4, 100};
     const uint64_t counts[N] = {9, 8, 7, 6, 5, 4};
     const specrt_ranks ranks = {&h, ranked, counts};
@@ -209,7 +209,7 @@ static void test_from_ranks(void) {
 
 /* ---- files of the neighbours ------------------------------------------------------------------ */
 
-static void test_torch_files(void) {
+TEST(torch_files, "what torch wrote") {
     static const int32_t list[] = {128000, 5, 70000, 300, 0}, pickle[] = {5, 4, 3};
     static const int32_t pair[] = {2, 3, 7, 11}, unsorted[] = {9, 2, 12, 0, 5};
     static const int32_t by_count[] = {300, 2, 7, 70000};
@@ -243,7 +243,7 @@ static void test_torch_files(void) {
 }
 
 /* A folder with an EAGLE-3 checkpoint stands for it. */
-static void test_folders(void) {
+TEST(folders, "a folder stands for the checkpoint inside") {
     token_map map;
     CHECK_INT(sl_token_map_read("tests/golden/maps", NULL, &map, &err), 0);
     CHECK_INT(map.n, 4);
@@ -255,7 +255,7 @@ static void test_folders(void) {
 
 /* ---- ids or offsets --------------------------------------------------------------------------- */
 
-static void test_values(void) {
+TEST(values, "absolute, offset and both") {
     static const struct {
         const char *text;
         token_map_values values;
@@ -318,7 +318,7 @@ static void test_values(void) {
 }
 
 /* FR-Spec lists hold BOS twice and one entry too many. */
-static void test_dedupe(void) {
+TEST(dedupe, "repeated ids") {
     static const int32_t ids[] = {8, 5, 3, 9};
     token_map map;
     CHECK_INT(read_text("8 5 3 8 9", (token_map_options){.n_vocab = 10}, &map),
@@ -333,7 +333,7 @@ static void test_dedupe(void) {
 }
 
 /* t2d decides between the readings, and must agree with one. */
-static void test_mask_decides(void) {
+TEST(mask_decides, "t2d tells offsets from ids") {
     static const int64_t d2t[] = {3, 5, 9};
     static const uint8_t absolute[12] = {[3] = 1, [5] = 1, [9] = 1};
     static const uint8_t offset[12] = {[3] = 1, [6] = 1, [11] = 1};
@@ -358,7 +358,7 @@ static void test_mask_decides(void) {
     CHECK_INT(clear_folder(), 1);
 }
 
-static void test_npy_files(void) {
+TEST(npy_files, "d2t.npy and t2d.npy") {
     static const uint8_t t2d[] = {0, 1, 1, 0, 1, 1, 1};
     static const int32_t ids[] = {1, 2, 4, 5, 6}, d2t[] = {1, 1, 2, 2, 2};
     out_file out;
@@ -381,7 +381,7 @@ static void test_npy_files(void) {
     CHECK_INT(clear_folder(), 2);
 }
 
-static void test_hostile(void) {
+TEST(hostile, "bad files, each named") {
     static const struct {
         const char *bytes;
         size_t n;
@@ -514,7 +514,7 @@ static void check_rows(const gguf *g, const char *name, int tensor, const int32_
     }
 }
 
-static void test_gguf_drafter(void) {
+TEST(gguf_drafter, "a drafter cut to the map") {
     static const char *const names[] = {"token_embd.weight", "output.weight", "output.bias"};
     static const int rows[] = {8, 500, 500};
     put_drafter("d.gguf", "eagle3", 500, names, rows, 3, NULL, 0);
@@ -547,7 +547,7 @@ static void test_gguf_drafter(void) {
 
 /* A drafter that was trimmed before keeps only the rows it has; one without a head of its own, or of an
  * architecture that ignores d2t, is refused. */
-static void test_gguf_other_heads(void) {
+TEST(gguf_other_heads, "trimmed, headless and foreign drafters") {
     static const char *const head[] = {"output.weight"}, *const embedding[] = {"token_embd.weight"};
     static const int64_t d2t[] = {9, 2, 300, 499, 0};
     static const int rows_5[] = {5}, rows_500[] = {500};
@@ -590,7 +590,7 @@ static void test_gguf_other_heads(void) {
 }
 
 /* Both heads of DSpark lose the same rows, through a d2t, too. What takes a token of the target stays. */
-static void test_gguf_block(void) {
+TEST(gguf_block, "both heads of a block drafter") {
     static const char *const names[] = {"output.weight", "markov_w1.weight", "markov_w2.weight"};
     static const int whole[] = {500, 500, 500}, cut[] = {5, 500, 5}, other[] = {500, 500, 499};
     static const int64_t d2t[] = {9, 2, 300, 499, 0};
@@ -617,7 +617,7 @@ static void test_gguf_block(void) {
 }
 
 /* GGUF holds absolute ids; a list of offsets there is an error, not a guess. */
-static void test_gguf_offsets(void) {
+TEST(gguf_offsets, "GGUF is absolute") {
     static const char *const head[] = {"output.weight"};
     static const int64_t offsets[] = {2, 2, 5}, both[] = {3, 5, 9};
     static const int rows[] = {3};
@@ -632,7 +632,7 @@ static void test_gguf_offsets(void) {
     CHECK_INT(clear_folder(), 1);
 }
 
-static void test_safetensors_head(void) {
+TEST(safetensors_head, "head rows in the order of d2t") {
     static const char *const head[] = {"output.weight"};
     static const int rows[] = {500};
     st *s;
@@ -674,7 +674,7 @@ static void put_quantised(const char *file, uint16_t scale) {
 }
 
 /* Weights of a quantised head are written in f16, to nearest; those beyond it are refused. */
-static void test_safetensors_quantised(void) {
+TEST(safetensors_quantised, "rows of a quantised head in f16") {
     const float third = 1365.0f / 4096; /* 0x3555 in f16 */
     st *s;
     put_quantised("d.gguf", 0x3555);
@@ -702,26 +702,3 @@ static void test_safetensors_quantised(void) {
     }
     CHECK_INT(clear_folder(), 2);
 }
-
-static const test_case cases[] = {
-    {"round_trip", "every list and pair format reads back", test_round_trip},
-    {"written_bytes", "JSON and text, byte for byte", test_written_bytes},
-    {"default_names", "a file name for each format", test_default_names},
-    {"write_refuses", "bad maps, formats and places leave nothing", test_write_refuses},
-    {"from_ranks", "the first ranks of a bundle", test_from_ranks},
-    {"torch_files", "what torch wrote", test_torch_files},
-    {"folders", "a folder stands for the checkpoint inside", test_folders},
-    {"values", "absolute, offset and both", test_values},
-    {"dedupe", "repeated ids", test_dedupe},
-    {"mask_decides", "t2d tells offsets from ids", test_mask_decides},
-    {"speculators", "names with a size, and counts", test_speculators},
-    {"npy_files", "d2t.npy and t2d.npy", test_npy_files},
-    {"hostile", "bad files, each named", test_hostile},
-    {"gguf_drafter", "a drafter cut to the map", test_gguf_drafter},
-    {"gguf_other_heads", "trimmed, headless and foreign drafters", test_gguf_other_heads},
-    {"gguf_block", "both heads of a block drafter", test_gguf_block},
-    {"gguf_offsets", "GGUF is absolute", test_gguf_offsets},
-    {"safetensors_head", "head rows in the order of d2t", test_safetensors_head},
-    {"safetensors_quantised", "rows of a quantised head in f16", test_safetensors_quantised},
-};
-TEST_MAIN(cases)

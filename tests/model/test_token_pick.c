@@ -11,7 +11,7 @@ static const int32_t ids[] = {6, 0, 3, 5, 1, 2, 4};
 static const uint64_t counts[] = {100, 0, 60, 30, 10, 0, 0};
 static const specrt_ranks ranks = {&header, ids, counts};
 
-static void test_pick(void) {
+TEST(pick, "by rank, of those with rows") {
     static const struct {
         int32_t rows[7], n_ids, size, picked[7], n, n_missing, n_terminators;
     } table[] = {
@@ -33,7 +33,7 @@ static void test_pick(void) {
     }
 }
 
-static void test_refuses(void) {
+TEST(refuses, "sizes that the rows do not give") {
     static const struct {
         int32_t rows[7], size;
         const char *says;
@@ -59,7 +59,7 @@ static void test_refuses(void) {
     }
 }
 
-static void test_rows(void) {
+TEST(rows, "the inverse of a d2t") {
     static const int32_t d2t[] = {2, 0, 9}, expected[2][4] = {{1, -1, 0, -1}, {0, 1, 2, -1}};
     for (int i = 0; i < 2; i++) {
         int32_t *rows;
@@ -69,7 +69,7 @@ static void test_rows(void) {
     }
 }
 
-static void test_coverage(void) {
+TEST(coverage, "without terminators, NaN without counts") {
     static const uint64_t none[7];
     const specrt_ranks uncounted = {&header, ids, none};
     double x;
@@ -80,11 +80,3 @@ static void test_coverage(void) {
     REQUIRE(!sl_token_coverage(&uncounted, ids, 7, &x, NULL));
     CHECK(isnan(x));
 }
-
-static const test_case cases[] = {
-    {"pick", "by rank, of those with rows", test_pick},
-    {"refuses", "sizes that the rows do not give", test_refuses},
-    {"rows", "the inverse of a d2t", test_rows},
-    {"coverage", "without terminators, NaN without counts", test_coverage},
-};
-TEST_MAIN(cases)

@@ -23,7 +23,7 @@ static void check_groups(const token_map *map, const int32_t *numbers, int32_t n
     CHECK(sl_vocab_groups_whole(map->ids, map->n));
 }
 
-static void test_choice(void) {
+TEST(choice, "forced groups first, then by count; the last one is whole or left out") {
     token_map map;
     REQUIRE(sl_vocab_groups(&ranks, 128, N_VOCAB, &map, &err) == SPECRT_STATUS_OK);
     check_groups(&map, (const int32_t[]){3}, 1); /* the forced one, never counted */
@@ -43,7 +43,7 @@ static void test_choice(void) {
     CHECK_HAS(err.msg, "at most 640");
 }
 
-static void test_whole(void) {
+TEST(whole, "aligned and complete groups") {
     int32_t ids[2 * VOCAB_GROUP];
     for (int32_t i = 0; i < 2 * VOCAB_GROUP; i++) ids[i] = i < VOCAB_GROUP ? i : i + VOCAB_GROUP;
     CHECK(sl_vocab_groups_whole(ids, 2 * VOCAB_GROUP));
@@ -53,7 +53,7 @@ static void test_whole(void) {
 }
 
 /* What MTPLX and exllamav3 read comes back with the digest. */
-static void test_files(void) {
+TEST(files, "lists of MTPLX and exllamav3 with the tokenizer's digest") {
     static const char *const formats[] = {"mtplx", "exllamav3"};
     token_map map, back;
     REQUIRE(sl_vocab_groups(&ranks, 0, N_VOCAB, &map, &err) == SPECRT_STATUS_OK);
@@ -76,7 +76,7 @@ static void test_files(void) {
 }
 
 /* A digest that is cut at the end of the file, where nothing more may be read. */
-static void test_cut_digest(void) {
+TEST(cut_digest, "a digest that ends early") {
     char *text = (char *)malloc(64);
     token_map map;
     memcpy(text, "# blocks of 16 token ids\n# tokenizer_sha256 0123456789abcdef0123", 64);
@@ -85,7 +85,7 @@ static void test_cut_digest(void) {
     free(text);
 }
 
-static void test_blocks(void) {
+TEST(blocks, "16 ids for every entry") {
     const token_map_options o = {.values = TOKEN_MAP_BLOCKS, .n_vocab = 48};
     token_map map;
     REQUIRE(sl_token_map_read_memory("2 # last\n0\n", 11, "x", &o, &map, &err) == SPECRT_STATUS_OK);
@@ -99,7 +99,7 @@ static void test_blocks(void) {
 }
 
 /* A vocabulary has so many blocks, and no more. */
-static void test_most_blocks(void) {
+TEST(most_blocks, "of a vocabulary") {
     LEFT_TO_ALL();
     const token_map_options o = {.values = TOKEN_MAP_BLOCKS};
     const size_t most = SPECRT_MAX_VOCAB / 16;
@@ -117,14 +117,3 @@ static void test_most_blocks(void) {
     CHECK_HAS(err.msg, "more blocks than a vocabulary has");
     free(text);
 }
-
-static const test_case cases[] = {
-    {"most_blocks", "of a vocabulary", test_most_blocks},
-    {"choice", "forced groups first, then by count; the last one is whole or left out",
-     test_choice},
-    {"whole", "aligned and complete groups", test_whole},
-    {"files", "lists of MTPLX and exllamav3 with the tokenizer's digest", test_files},
-    {"cut_digest", "a digest that ends early", test_cut_digest},
-    {"blocks", "16 ids for every entry", test_blocks},
-};
-TEST_MAIN(cases)

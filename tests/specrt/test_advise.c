@@ -33,7 +33,7 @@ static double seconds_of(double prompt, double token, double n) {
     return prompt + n * token;
 }
 
-static void test_the_interval_decides(void) {
+TEST(interval_decides, "the interval decides") {
     CHECK(specrt_ratio_outcome(&(specrt_ratio){1.1, 1.01, 1.2}) == SPECRT_OUTCOME_FASTER);
     CHECK(specrt_ratio_outcome(&(specrt_ratio){0.9, 0.85, 0.99}) == SPECRT_OUTCOME_SLOWER);
     CHECK(specrt_ratio_outcome(&(specrt_ratio){0.99, 0.92, 1.07}) == SPECRT_OUTCOME_TIE);
@@ -46,7 +46,7 @@ static void test_the_interval_decides(void) {
     CHECK_STR(specrt_outcome_name(SPECRT_OUTCOME_SLOWER), "slower");
 }
 
-static void test_among_ties_the_fewest_bytes(void) {
+TEST(among_ties_fewest_bytes, "among ties the fewest bytes") {
     uint8_t ties[4];
     specrt_way ways[4] = {
         way_of("full", 900, 0.5, 0.080, 0.03), way_of("list", 30, 0.5, 0.081, 0.03),
@@ -64,7 +64,7 @@ static void test_among_ties_the_fewest_bytes(void) {
 }
 
 /* Neither wide intervals nor nearness alone make a tie. */
-static void test_what_is_no_tie(void) {
+TEST(is_no_tie, "neither wide intervals nor nearness alone make a tie") {
     specrt_way ways[2] = {way_of("full", 900, 0.5, 0.080, 0.5), way_of("slow", 1, 0.5, 0.086, 0.5)};
     CHECK(advise(ways, 2, NULL).chosen == 0);
     ways[0] = way_of("full", 900, 0.5, 0.080, 0.001);
@@ -80,7 +80,7 @@ static void test_what_is_no_tie(void) {
 }
 
 /* At the length that is named, both take as long. */
-static void test_a_longer_answer_regains_the_prompt(void) {
+TEST(a_longer_answer_regains_prompt, "an answer so long regains what the prompt took") {
     const specrt_way way = way_of("window", 1, 3.5, 0.09, 0.01);
     specrt_advice a = advise(&way, 1, NULL);
     CHECK(a.outcome == SPECRT_OUTCOME_SLOWER);
@@ -89,7 +89,7 @@ static void test_a_longer_answer_regains_the_prompt(void) {
     CHECK(a.answer_tokens > plain.answer_tokens);
 }
 
-static void test_a_greater_accept_length_would_do(void) {
+TEST(a_greater_accept_length_would_do, "an accept length so great reaches plain decoding") {
     const specrt_way way = way_of("full", 1, 0.6, 0.12, 0.01);
     specrt_advice a = advise(&way, 1, NULL);
     double token = way.token_seconds * way.accept_length / a.accept_length;
@@ -98,7 +98,7 @@ static void test_a_greater_accept_length_would_do(void) {
                seconds_of(plain.prompt_seconds, plain.token_seconds, plain.answer_tokens), 1e-9);
 }
 
-static void test_nothing_helps_where_the_prompt_alone_takes_longer(void) {
+TEST(nothing_helps_where_prompt_alone_takes_longer, "what nothing helps, and what needs no help") {
     const specrt_way way = way_of("full", 1, 20, 0.12, 0.01);
     specrt_advice a = advise(&way, 1, NULL);
     CHECK(a.answer_tokens == INFINITY && a.accept_length == INFINITY);
@@ -114,7 +114,7 @@ static const char *text_of(const specrt_way *way, specrt_advice *a) {
     return text;
 }
 
-static void test_the_text_says_what_decided(void) {
+TEST(text_says_decided, "the text says what decided") {
     specrt_advice a;
     specrt_way way = way_of("hybrid", 1, 0.5, 0.08, 0.01);
     CHECK_HAS(text_of(&way, &a), "Draft with hybrid: it is faster, 1.24 times");
@@ -144,7 +144,7 @@ static void test_the_text_says_what_decided(void) {
     CHECK(strstr(text_of(&way, &a), "95%") == NULL);
 }
 
-static void test_the_text_is_cut_at_its_size(void) {
+TEST(text_is_cut_at_its_size, "the text is cut at its size") {
     specrt_advice a;
     const specrt_way way = way_of("window", 1, 3.5, 0.09, 0.01);
     const char *whole = text_of(&way, &a);
@@ -158,7 +158,7 @@ static void test_the_text_is_cut_at_its_size(void) {
     }
 }
 
-static void test_what_is_no_time_is_refused(void) {
+TEST(is_no_time_is_refused, "what is no time is refused") {
     specrt_way way = way_of("full", 1, 0.5, 0.1, 0.01), good = way;
     specrt_plain none = plain;
     specrt_advice a;
@@ -184,7 +184,7 @@ static void test_what_is_no_time_is_refused(void) {
 }
 
 /* By costs alone, without a bundle; of a bundle's sections test_policy knows. */
-static void test_untried(void) {
+TEST(untried, "by costs alone") {
     specrt_head *head;
     specrt_costs_drafts drafts = drafts_of(&head);
     specrt_costs c = costs_of(0.2, 0.05), d = c;
@@ -210,20 +210,3 @@ static void test_untried(void) {
     CHECK_INT(d.n_heads, 2);
     specrt_head_close(head);
 }
-
-static const test_case cases[] = {
-    {"interval_decides", "the interval decides", test_the_interval_decides},
-    {"among_ties_fewest_bytes", "among ties the fewest bytes", test_among_ties_the_fewest_bytes},
-    {"is_no_tie", "neither wide intervals nor nearness alone make a tie", test_what_is_no_tie},
-    {"a_longer_answer_regains_prompt", "an answer so long regains what the prompt took",
-     test_a_longer_answer_regains_the_prompt},
-    {"a_greater_accept_length_would_do", "an accept length so great reaches plain decoding",
-     test_a_greater_accept_length_would_do},
-    {"nothing_helps_where_prompt_alone_takes_longer", "what nothing helps, and what needs no help",
-     test_nothing_helps_where_the_prompt_alone_takes_longer},
-    {"text_says_decided", "the text says what decided", test_the_text_says_what_decided},
-    {"text_is_cut_at_its_size", "the text is cut at its size", test_the_text_is_cut_at_its_size},
-    {"is_no_time_is_refused", "what is no time is refused", test_what_is_no_time_is_refused},
-    {"untried", "by costs alone", test_untried},
-};
-TEST_MAIN(cases)

@@ -247,7 +247,7 @@ static void run_gate(bool own_ids, const specrt_align_params *p) {
     specrt_head_close(w.head);
 }
 
-static void test_gate(void) {
+TEST(gate, "eligible, kept, weighted as the oracle says") {
     const specrt_align_params few = {8, 4, 16, 1, 0.3f, 0.4f};
     const specrt_align_params hot = {5, 6, 64, 2.5f, 0.7f, 0.05f};
     const specrt_align_params flat = {6, 8, 1, 1, 0, 0}, all = {32, 6, 256, 1, 0.3f, 0.1f};
@@ -259,7 +259,7 @@ static void test_gate(void) {
 }
 
 /* Two buffers: what comes while one is out waits in the other, and beyond that is dropped and counted. */
-static void test_bounds(void) {
+TEST(bounds, "two buffers, then positions are dropped and counted") {
     static world w;
     const specrt_align_params p = {3, 6, 8, 1, 0.3f, 0};
     specrt_align *a;
@@ -353,7 +353,7 @@ static void run_gradient(bool own_ids, float t, float scale, float cap) {
     specrt_head_close(w.head);
 }
 
-static void test_gradient(void) {
+TEST(gradient, "dh against central differences in double") {
     run_gradient(false, 1, 1, 0);
     run_gradient(true, 1, 1, 0);
     run_gradient(false, 3, 1, 0);
@@ -364,7 +364,7 @@ static void test_gradient(void) {
 
 /* ---- what is refused ---- */
 
-static void test_invalid(void) {
+TEST(invalid, "values that are not finite are counted and never kept") {
     static world w;
     specrt_align *a;
     specrt_align_stats stats;
@@ -411,7 +411,7 @@ static void *no_memory(void *user, size_t bytes) {
     return NULL;
 }
 
-static void test_params(void) {
+TEST(params, "settings out of range, no memory") {
     static world w;
     static const struct {
         specrt_align_params p;
@@ -444,12 +444,3 @@ static void test_params(void) {
     CHECK_INT(specrt_align_create(w.head, V, NULL, &none, &a, &err), SPECRT_STATUS_NO_MEMORY);
     specrt_head_close(w.head);
 }
-
-static const test_case cases[] = {
-    {"gate", "eligible, kept, weighted as the oracle says", test_gate},
-    {"bounds", "two buffers, then positions are dropped and counted", test_bounds},
-    {"gradient", "dh against central differences in double", test_gradient},
-    {"invalid", "values that are not finite are counted and never kept", test_invalid},
-    {"params", "settings out of range, no memory", test_params},
-};
-TEST_MAIN(cases)

@@ -89,7 +89,7 @@ static const char *arc_text(const specrt__arc *a) {
     return text;
 }
 
-static void test_vector(void) {
+TEST(vector, "fourteen requests of a cache of three") {
     static const int32_t requests[] = {1, 2, 3, 1, 2, 4, 3, 5, 4, 1, 6, 5, 3, 2};
     static const char *const after[] = {NULL,
                                         NULL,
@@ -113,7 +113,7 @@ static void test_vector(void) {
     arc_free(a);
 }
 
-static void test_invariants(void) {
+TEST(invariants, "sizes and residency over random requests") {
     for (int32_t c = 1; c < 40; c += 3) {
         specrt__arc *a = arc_make(c);
         bool full = false;
@@ -320,7 +320,7 @@ static void run_events(int32_t size, int n_cycles, bool graph, bool every_cycle)
     world_free(&w);
 }
 
-static void test_events(void) {
+TEST(events, "EvoSpec's events against lists that are searched") {
     run_events(64, 300, true, false);
     run_events(64, 300, false, false);
     run_events(16, 300, true, true);
@@ -328,12 +328,12 @@ static void test_events(void) {
 }
 
 /* 32 insertions times 8 cycles is 256: an event in every cycle never waits for room. */
-static void test_never_blocks(void) {
+TEST(never_blocks, "an event in every cycle at 256") {
     run_events(256, 200, true, true);
 }
 
 /* Logits give the events that ids give; a new sequence forgets, unless it shall not. */
-static void test_sequences(void) {
+TEST(sequences, "logits or ids, forgetting and keeping") {
     static world a, b;
     static float logits[N_IDS];
     world_make(&a, 64, true, false);
@@ -362,12 +362,3 @@ static void test_sequences(void) {
     world_free(&a);
     world_free(&b);
 }
-
-static const test_case cases[] = {
-    {"vector", "fourteen requests of a cache of three", test_vector},
-    {"invariants", "sizes and residency over random requests", test_invariants},
-    {"events", "EvoSpec's events against lists that are searched", test_events},
-    {"never_blocks", "an event in every cycle at 256", test_never_blocks},
-    {"sequences", "logits or ids, forgetting and keeping", test_sequences},
-};
-TEST_MAIN(cases)

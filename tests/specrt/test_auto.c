@@ -78,7 +78,7 @@ static double value_of(const specrt_auto *a, int list, int n) {
     return tokens / ((double)a->costs[list][n] / 65536.0);
 }
 
-static void test_choice(void) {
+TEST(choice, "the best of all lists and depths, by a search in doubles") {
     for (int round = 0; round < 60; round++) {
         specrt_auto *a = make(chance(), chance() * 0.5, chance() * 0.1);
         double p = chance(), missed = chance() * 0.5;
@@ -98,7 +98,7 @@ static void test_choice(void) {
 }
 
 /* Counters against sums with weights that fall by 1/64 of what is observed. */
-static void test_forgetting(void) {
+TEST(forgetting, "counters are sums with falling weights") {
     specrt__auto_tally t = {0, 0};
     double seen = 0, hits = 0;
     for (int i = 0; i < 2000; i++) {
@@ -117,7 +117,7 @@ static void test_forgetting(void) {
 }
 
 /* Where the fixed best is known beforehand, it is found, and shares of the time are near its. */
-static void test_finds(void) {
+TEST(finds, "within 3% of the best depth where the distribution is known") {
     static const double accepted[] = {0.3, 0.6, 0.9};
     state = 7; /* at 0.3, which all but breaks even, counters are near enough for most seeds only */
     for (int i = 0; i < 3; i++) {
@@ -138,7 +138,7 @@ static void test_finds(void) {
 /* --- the guard --- */
 
 /* Whatever is accepted, tokens pay for the time but for 1% and what was lent. */
-static void test_account(void) {
+TEST(account, "time never exceeds 1.01 plain passes a token and what was lent") {
     for (int round = 0; round < 40; round++) {
         specrt_auto *a = make(chance() * 2, chance() * 2, chance() * 0.2);
         double p = chance();
@@ -164,7 +164,7 @@ static int drafts_in(specrt_auto *a, double p, int n) {
 }
 
 /* Drafting stops where nothing is accepted, is tried ever less, starts again, and stops again. */
-static void test_stops_and_starts(void) {
+TEST(stops, "drafting stops, is tried ever less, and starts again") {
     specrt_auto *a = make(0.2, 0.3, 0);
     drafts_in(a, 0, 100);
     CHECK(drafts_in(a, 0, 400) <= 6);
@@ -177,7 +177,7 @@ static void test_stops_and_starts(void) {
 }
 
 /* A new sequence is a reason to look. */
-static void test_looks_again(void) {
+TEST(looks, "a new sequence is looked at") {
     specrt_auto *a = make(0.2, 0.3, 0);
     drafts_in(a, 0, 3000);
     CHECK_INT(a->interval, 512); /* the most */
@@ -195,7 +195,7 @@ static int plain_before(double prompt, double rate, int n_left) {
 }
 
 /* It is read by that rule, paid for once, and not out of the account. */
-static void test_prompt(void) {
+TEST(prompt, "the drafter reads a prompt where the answer repays it, by arithmetic") {
     specrt_auto *a = make(0.05, 0.2, 0.0);
     specrt_auto_stats before, after;
     specrt_auto_choice choice;
@@ -228,7 +228,7 @@ static void test_prompt(void) {
 
 /* The end of an answer repays no prompt: what is not read by then stays unread. A probe reads none that it
  * cannot afford. */
-static void test_prompt_unread(void) {
+TEST(unread, "an unread prompt that nothing repays stays so") {
     specrt_auto *a = make(0.05, 0.2, 0.0);
     specrt_auto_unread(a, 100000, 0);
     CHECK_INT(drafts_in(a, 0.9, 2000), 0);
@@ -259,7 +259,7 @@ static int32_t run_certain(specrt_auto *a, double p) {
 }
 
 /* Plain cycles count for every level that a draft begun before them would have reached. */
-static void test_supposes(void) {
+TEST(supposes, "plain tokens count for every level, by sums in doubles") {
     specrt_auto *a = make(9, 9, 0); /* never drafts */
     double seen[STEPS] = {0}, hits[STEPS] = {0}, path[STEPS] = {0};
     for (int i = 0; i < 300; i++) {
@@ -294,13 +294,13 @@ static int until_drafts(void) {
     return n;
 }
 
-static void test_turns_sure(void) {
+TEST(sure, "where a text turns sure, drafting sets in without a probe") {
     state = 5;
     CHECK(until_drafts() < 80);
 }
 
 /* Where tokens tell that nothing would be accepted, next to nothing is tried. */
-static void test_needs_no_probes(void) {
+TEST(probes, "few where the target's certainty is told") {
     specrt_auto *a = make(0.2, 0.3, 0);
     int drafts = 0;
     for (int i = 0; i < 40; i++) run_certain(a, 0.1);
@@ -314,7 +314,7 @@ static void test_needs_no_probes(void) {
 }
 
 /* A drafter that is wrong where the target is sure is found out. */
-static void test_learns_the_drafter(void) {
+TEST(drafter, "one that is wrong where the target is sure is found out") {
     specrt_auto *a = make(0.2, 0.3, 0);
     int drafts = 0;
     for (int i = 0; i < 2000; i++) {
@@ -332,7 +332,7 @@ static void test_learns_the_drafter(void) {
 /* --- within a draft --- */
 
 /* Tokens that the drafter is unsure of end a chain once they have been seen to fail. */
-static void test_confidence(void) {
+TEST(confidence, "unsure tokens end a chain") {
     specrt_auto *a = make(0.05, 0.25, 0);
     int32_t sure = 0, unsure = 0;
     for (int i = 0; i < 400; i++) {
@@ -348,7 +348,7 @@ static void test_confidence(void) {
 /* --- costs measured again --- */
 
 /* Choices follow the new table and no other: after it both controllers, which saw the same, choose alike. */
-static void test_new_costs(void) {
+TEST(new_costs, "choices follow a table that replaces the first") {
     double costs[LISTS * (STEPS + 1)];
     specrt_auto *a = make(0.05, 0.1, 0), *b = make(0.3, 0.9, 0);
     specrt_auto_choice of_a, of_b;
@@ -374,7 +374,7 @@ static void test_new_costs(void) {
 }
 
 /* What is no cost is refused by name, and the table stays. */
-static void test_bad_new_costs(void) {
+TEST(bad_new_costs, "one that is none changes nothing") {
     double costs[LISTS * (STEPS + 1)];
     specrt_auto *a = make(0.05, 0.1, 0), was = *a;
     specrt_error err;
@@ -404,7 +404,7 @@ static specrt_auto *make_block(void) {
 
 /* What a block's pass has computed is spent: a token that is nearly hopeless is worth 0.1 passes then, where
  * a level of its own would cost 2 more. */
-static void test_block_is_sunk(void) {
+TEST(block_sunk, "a block that was computed costs no more") {
     const double costs[STEPS + 1] = {1, 3.1, 5.2, 7.3, 9.4, 11.5, 13.6},
                                sunk[STEPS + 1] = {0, 2, 4, 6, 8, 10, 12};
     for (int is_block = 0; is_block < 2; is_block++) {
@@ -424,7 +424,7 @@ static void test_block_is_sunk(void) {
 
 /* A draft that ends inside its block costs the whole pass, and so does one without a token. Its drafter reads
  * every second time two tokens more. */
-static void test_block_is_charged(void) {
+TEST(block_charged, "a draft that ends inside its block") {
     static const struct {
         int32_t n_block, n_passes;
         double cost;
@@ -452,7 +452,7 @@ static void test_block_is_charged(void) {
 }
 
 /* What is no part of the costs is refused, and changes nothing. */
-static void test_bad_sunk(void) {
+TEST(bad_sunk, "what is no part of the costs") {
     static const double bad[] = {-1, 99, NAN, INFINITY, 3.61};
     specrt_auto *a = make_block();
     const specrt_auto was = *a;
@@ -469,7 +469,7 @@ static void test_bad_sunk(void) {
 }
 
 /* One plain cycle where drafts would be faster, then drafts again. */
-static void test_skip(void) {
+TEST(skip, "one plain cycle, asked for") {
     specrt_auto *a = make(0.05, 0.1, 0);
     for (int i = 0; i < 100; i++) run_cycle(a, 0.9, 0, NAN);
     CHECK_INT(drafts_in(a, 0.9, 20), 20);
@@ -538,7 +538,7 @@ static uint64_t hash_of_choices(int32_t n_lists, int32_t keeps_chains) {
     return hash;
 }
 
-static void test_repeats(void) {
+TEST(repeats, "the same cycles give the same choices") {
     uint64_t hash = 0;
     state = 99;
     for (int32_t kind = 0; kind < 4; kind++) {
@@ -550,7 +550,7 @@ static void test_repeats(void) {
 
 /* --- what is refused --- */
 
-static void test_refusals(void) {
+TEST(refusals, "tables that are no costs, cycles that are none") {
     double good[LISTS * (STEPS + 1)], zero[LISTS * (STEPS + 1)] = {0}, nan[LISTS * (STEPS + 1)];
     const double cheap[2] = {1, 1e-9}, dear[2] = {1, 1000001};
     const int32_t falling[LISTS] = {3, 2, 1}, twice[LISTS] = {1, 2, 2};
@@ -607,7 +607,7 @@ static void test_refusals(void) {
 }
 
 /* A rate of nearly free drafts, and a level that nobody can afford: their product is beyond 64 bits. */
-static void test_far_apart(void) {
+TEST(far_apart, "a rate and a cost whose product is beyond 64 bits") {
     const double costs[4] = {1, 1e-5, 8e5, 2};
     const specrt_auto_desc desc = {.num_steps = 3, .n_lists = 1, .costs = costs};
     specrt_auto_choice choice;
@@ -619,7 +619,7 @@ static void test_far_apart(void) {
     specrt_auto_close(a);
 }
 
-static void test_memory(void) {
+TEST(memory, "nothing is allocated after create") {
     double costs[LISTS * (STEPS + 1)];
     fixture_allocator counted = {0, 0, 0}, scarce = {.fail_at = 1};
     specrt_env env = fixture_desc(&counted), none = fixture_desc(&scarce);
@@ -637,7 +637,7 @@ static void test_memory(void) {
 
 /* Whether a drafter is right says nothing where the chosen list lacks the token: the level and the target's
  * certainty are not counted, what the lists cover is. */
-static void test_not_held(void) {
+TEST(not_held, "tokens that no list holds") {
     const double costs[2 * 4] = {1, 1.1, 1.2, 1.3, 1, 1.2, 1.4, 1.6};
     const int32_t rows[2] = {20, 120};
     const specrt_auto_desc desc = {.num_steps = 3, .n_lists = 2, .rows = rows, .costs = costs};
@@ -660,31 +660,3 @@ static void test_not_held(void) {
         specrt_auto_close(a);
     }
 }
-
-static const test_case cases[] = {
-    {"choice", "the best of all lists and depths, by a search in doubles", test_choice},
-    {"forgetting", "counters are sums with falling weights", test_forgetting},
-    {"finds", "within 3% of the best depth where the distribution is known", test_finds},
-    {"account", "time never exceeds 1.01 plain passes a token and what was lent", test_account},
-    {"stops", "drafting stops, is tried ever less, and starts again", test_stops_and_starts},
-    {"looks", "a new sequence is looked at", test_looks_again},
-    {"prompt", "the drafter reads a prompt where the answer repays it, by arithmetic", test_prompt},
-    {"unread", "an unread prompt that nothing repays stays so", test_prompt_unread},
-    {"supposes", "plain tokens count for every level, by sums in doubles", test_supposes},
-    {"sure", "where a text turns sure, drafting sets in without a probe", test_turns_sure},
-    {"probes", "few where the target's certainty is told", test_needs_no_probes},
-    {"drafter", "one that is wrong where the target is sure is found out", test_learns_the_drafter},
-    {"confidence", "unsure tokens end a chain", test_confidence},
-    {"new_costs", "choices follow a table that replaces the first", test_new_costs},
-    {"bad_new_costs", "one that is none changes nothing", test_bad_new_costs},
-    {"skip", "one plain cycle, asked for", test_skip},
-    {"block_sunk", "a block that was computed costs no more", test_block_is_sunk},
-    {"bad_sunk", "what is no part of the costs", test_bad_sunk},
-    {"block_charged", "a draft that ends inside its block", test_block_is_charged},
-    {"repeats", "the same cycles give the same choices", test_repeats},
-    {"refusals", "tables that are no costs, cycles that are none", test_refusals},
-    {"far apart", "a rate and a cost whose product is beyond 64 bits", test_far_apart},
-    {"memory", "nothing is allocated after create", test_memory},
-    {"not_held", "tokens that no list holds", test_not_held},
-};
-TEST_MAIN(cases)

@@ -3,7 +3,7 @@
 #include "core/base.h"
 #include "test.h"
 
-static void test_status(void) {
+TEST(status, "every status has a number and a text of its own") {
     const specrt_status all[] = {
 #define STATUS(name, number, text) SPECRT_STATUS_##name,
         SPECRT_STATUS_LIST(STATUS)
@@ -19,7 +19,7 @@ static void test_status(void) {
     CHECK_STR(specrt_status_name((specrt_status)12345), "unknown status");
 }
 
-static void test_error(void) {
+TEST(error, "messages are formatted, cut, and optional") {
     specrt_error err = {SPECRT_STATUS_OK, ""};
     char long_text[2000];
     memset(long_text, 'x', sizeof long_text);
@@ -34,7 +34,7 @@ static void test_error(void) {
     CHECK_INT(strlen(err.msg), sizeof err.msg - 1);
 }
 
-static void test_sizes(void) {
+TEST(sizes, "overflow is seen") {
     uint64_t out;
     CHECK(specrt__base_mul(UINT64_MAX / 3, 3, &out) && out == UINT64_MAX);
     CHECK(!specrt__base_mul(UINT64_MAX / 3 + 1, 3, &out));
@@ -54,7 +54,7 @@ static double half_value(uint16_t half) {
     return half & 0x8000 ? -magnitude : magnitude;
 }
 
-static void test_half(void) {
+TEST(half, "all 65536 halves against arithmetic, there and back") {
     for (int i = 0; i < 65536; i++) {
         double value = half_value((uint16_t)i);
         float got = specrt__base_f16((uint16_t)i);
@@ -80,7 +80,7 @@ static uint16_t half_by_search(double x) {
     return (uint16_t)high;
 }
 
-static void test_half_rounding(void) {
+TEST(half_rounding, "nearest, ties to even, against a search") {
     uint32_t bits = 1;
     for (int i = 0; i < 200000; i++) {
         bits = bits * 1664525u + 1013904223u;
@@ -105,7 +105,7 @@ static void pattern(uint8_t *out, int n) {
 
 /* Expected values come from the xxhash package of PyPI, over the same pattern. */
 /* e^-x in whole numbers of 2^-40: falling, and near what exp() says. */
-static void test_decay(void) {
+TEST(decay, "e^-x in whole numbers") {
     const double one = 1099511627776.0; /* 2^40 */
     uint64_t last = UINT64_MAX;
     for (int i = 0; i < 27700; i++) {
@@ -120,7 +120,7 @@ static void test_decay(void) {
     CHECK(specrt__base_decay(NAN) == 0);
 }
 
-static void test_hash64(void) {
+TEST(hash64, "XXH64 of 300 lengths and 3 seeds") {
     const struct {
         uint64_t seed, fold, empty, abc;
     } cases[] = {
@@ -153,7 +153,7 @@ static void check_digest(specrt_sha256 *sha, const char *expected) {
     CHECK_STR(hex, expected);
 }
 
-static void test_sha256(void) {
+TEST(sha256, "published vectors, and 300 lengths cut in two") {
     specrt_sha256 sha, fold;
     uint8_t bytes[300], digest[32];
     specrt_sha256_init(&sha);
@@ -178,7 +178,7 @@ static void test_sha256(void) {
     check_digest(&fold, "87e8c044a17a8e439cbfab010f72eb2601f282e55e7d67589dbf7c0650f22cae");
 }
 
-static void test_tokenizer_digest(void) {
+TEST(tokenizer_digest, "the bytes under a tokenizer's digest") {
     specrt_sha256 sha;
     uint8_t long_token[300];
     pattern(long_token, 300);
@@ -191,23 +191,9 @@ static void test_tokenizer_digest(void) {
     check_digest(&sha, "81b869f0b3c6d1feea997259888775448898cdb6eca4728bd8e1af74d140f89a");
 }
 
-static void test_version(void) {
+TEST(version, "the library's version is the header's") {
     CHECK_INT(specrt_version(), SPECRT_VERSION);
     CHECK_INT(SPECRT_VERSION / 10000, SPECRT_VERSION_MAJOR);
     CHECK_INT(SPECRT_VERSION / 100 % 100, SPECRT_VERSION_MINOR);
     CHECK_INT(SPECRT_VERSION % 100, SPECRT_VERSION_PATCH);
 }
-
-static const test_case cases[] = {
-    {"version", "the library's version is the header's", test_version},
-    {"status", "every status has a number and a text of its own", test_status},
-    {"error", "messages are formatted, cut, and optional", test_error},
-    {"sizes", "overflow is seen", test_sizes},
-    {"half", "all 65536 halves against arithmetic, there and back", test_half},
-    {"half_rounding", "nearest, ties to even, against a search", test_half_rounding},
-    {"decay", "e^-x in whole numbers", test_decay},
-    {"hash64", "XXH64 of 300 lengths and 3 seeds", test_hash64},
-    {"sha256", "published vectors, and 300 lengths cut in two", test_sha256},
-    {"tokenizer_digest", "the bytes under a tokenizer's digest", test_tokenizer_digest},
-};
-TEST_MAIN(cases)

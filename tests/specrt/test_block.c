@@ -18,7 +18,7 @@ static void members_alone(const char *policy, const float *hidden, int32_t n, bo
     world_close(&w);
 }
 
-static void unites_what_each_position_would_have(void) {
+TEST(union, "a union holds what each position would have") {
     static const char *const policies[] = {
         "sketch:16",
         "static:20+sketch:12",
@@ -54,7 +54,7 @@ static void unites_what_each_position_would_have(void) {
 }
 
 /* The tokens that follow the 8 best of each position but the last, and the root. */
-static void follows_the_candidates_of_positions(void) {
+TEST(follow, "successors follow candidates") {
     static const char *const text = "static:30+successor:64";
     specrt_cograph graph;
     float hidden[N * D], logits[N * 4];
@@ -114,7 +114,7 @@ static int expect_chain(const world *w, const bool *members, const float *hidden
     return n;
 }
 
-static void drafts_the_best_token_of_each_position(void) {
+TEST(chain, "a chain takes the best, bias included") {
     static const struct {
         const char *policy;
         int kind;
@@ -156,7 +156,7 @@ static void drafts_the_best_token_of_each_position(void) {
 }
 
 /* Lists by position are those of a chain whose passes give the same states, one after the other. */
-static void drafts_by_position_as_passes_would(void) {
+TEST(position, "lists by position are a chain's") {
     static const char *const policies[] = {"static:30+successor:8+sketch:6", "centroid:2",
                                            "static:12/24/36+window:64@min=40",
                                            "cluster:2@beam=per_row", "full"};
@@ -248,7 +248,7 @@ static path path_to(const specrt_draft *draft, int32_t node) {
 }
 
 /* Where a beam is as wide as the tree has nodes, its nodes are the most probable of all paths. */
-static void keeps_the_most_probable_nodes(void) {
+TEST(tree, "a tree keeps the most probable nodes") {
     enum { DEEP = 3, NODES = TOPK + 1, PATHS = 1 + 8 + 64 + 512 };
     static path paths[PATHS];
     static const char *const policies[] = {"static:40", "sketch:16", "static:20+successor:8"};
@@ -285,7 +285,7 @@ static void keeps_the_most_probable_nodes(void) {
 static const specrt_sampling warm = {.temperature = 0.8f, .seed = 1, .session = 1};
 
 /* What verification is shown is the distribution with the bias, over the rows that were scored. */
-static void keeps_the_distributions_of_its_samples(void) {
+TEST(sampled, "distributions of samples are kept") {
     static const char *const policies[] = {"static:40", "sketch:16", "static:14+successor:16"};
     float hidden[N * D];
     for (int turn = 0; turn < 30; turn++) {
@@ -315,7 +315,7 @@ static void keeps_the_distributions_of_its_samples(void) {
 
 /* --- confidence --- */
 
-static void ends_where_confidence_does(void) {
+TEST(confidence, "a path ends where confidence does") {
     float hidden[N * D], confidence[D + RANK];
     int n_cut = 0;
     for (int turn = 0; turn < 60; turn++) {
@@ -354,7 +354,7 @@ static void ends_where_confidence_does(void) {
 }
 
 /* Without weights it is the chain's probability that ends it. */
-static void ends_where_probability_does(void) {
+TEST(probability, "without weights, the path's own") {
     float hidden[N * D];
     world w;
     specrt_draft draft;
@@ -390,7 +390,7 @@ static int32_t judged_best(const selector *s, int position, int32_t previous, in
     return best;
 }
 
-static void lets_the_application_choose(void) {
+TEST(selector, "the application chooses of k") {
     float hidden[N * D];
     int n_short = 0;
     for (int turn = 0; turn < 30; turn++) {
@@ -432,7 +432,7 @@ static void lets_the_application_choose(void) {
 
 /* --- the best tokens, for trees of your own --- */
 
-static void ranks_without_dense_logits(void) {
+TEST(topk, "the best tokens are those of brute force") {
     enum { K = 16 };
     static const char *const policies[] = {"full", "sketch:32", "static:5", "centroid:2"};
     float hidden[N * D], logits[N * K];
@@ -470,17 +470,3 @@ static void ranks_without_dense_logits(void) {
         world_close(&w);
     }
 }
-
-static const test_case cases[] = {
-    {"union", "a union holds what each position would have", unites_what_each_position_would_have},
-    {"follow", "successors follow candidates", follows_the_candidates_of_positions},
-    {"chain", "a chain takes the best, bias included", drafts_the_best_token_of_each_position},
-    {"position", "lists by position are a chain's", drafts_by_position_as_passes_would},
-    {"tree", "a tree keeps the most probable nodes", keeps_the_most_probable_nodes},
-    {"sampled", "distributions of samples are kept", keeps_the_distributions_of_its_samples},
-    {"confidence", "a path ends where confidence does", ends_where_confidence_does},
-    {"probability", "without weights, the path's own", ends_where_probability_does},
-    {"selector", "the application chooses of k", lets_the_application_choose},
-    {"topk", "the best tokens are those of brute force", ranks_without_dense_logits},
-};
-TEST_MAIN(cases)

@@ -95,7 +95,7 @@ static void tiny_decode(world *w, const tiny_way *way, int32_t *stream, int n, b
 }
 
 /* Greedy or not, what the best tokens draft changes no token. */
-static void emits_what_plain_decoding_does(void) {
+TEST(plain, "tokens are plain decoding's") {
     const specrt_sampling samplings[] = {{0}, {.temperature = 1, .seed = 4, .session = 1}};
     int n_accepted = 0;
     for (size_t i = 0; i < sizeof tiny_ways / sizeof *tiny_ways; i++)
@@ -147,7 +147,7 @@ static distribution_fit sampled_fit(const tiny_way *way, bool fault) {
     return distribution_fit_of(seen, p, TOY_CELLS, n);
 }
 
-static void samples_as_the_target_does(void) {
+TEST(distribution, "sampled tokens are the target's") {
     for (int i = 0; i < 4; i++) {
         distribution_fit fit = sampled_fit(&tiny_ways[i], false);
         if (!distribution_holds(fit)) fprintf(stderr, "%d: %.1f %.1f\n", i, fit.chi, fit.tv);
@@ -221,7 +221,7 @@ static void check_stream(const tiny_host *h) {
     }
 }
 
-static void drives_a_host(void) {
+TEST(host, "a host's blocks are drafted") {
     const int32_t prompt[] = {1, 2};
     const specrt_request request = {.max_tokens = LENGTH - 4};
     const specrt_session_params params = {
@@ -255,7 +255,7 @@ static void drives_a_host(void) {
 
 /* With `auto`, a host is asked for the positions that were chosen, and a draft ends inside its block where
  * more tokens are not worth their nodes. Tokens stay the target's. */
-static void asks_for_what_auto_chose(void) {
+TEST(asks, "hosts are asked for what auto chose") {
     const specrt_auto_desc desc = {.num_steps = BLOCK, .n_lists = 1, .costs = auto_costs};
     const int32_t prompt[] = {1, 2};
     const specrt_request request = {.max_tokens = LENGTH - 4};
@@ -292,7 +292,7 @@ static void backwards(void *user, int64_t n, void (*task)(void *arg, int64_t i),
 }
 
 /* No step allocates; a copy of the session, and other threads, draft the same. */
-static void drafts_the_same_anywhere(void) {
+TEST(same, "no memory, other threads and copies draft the same") {
     static const char *const text = "static:20+window:40@min=24+successor:6+sketch:8+centroid:1";
     static uint8_t saved[1 << 16];
     float hidden[N * D];
@@ -333,7 +333,7 @@ static void drafts_the_same_anywhere(void) {
 }
 
 /* `auto` chooses how many positions are drafted. */
-static void drafts_as_far_as_pays(void) {
+TEST(auto, "auto chooses how many positions") {
     const double costs[] = {1, 1.1, 1.2, 5, 9, 12, 15};
     const specrt_auto_desc desc = {.num_steps = N, .n_lists = 1, .costs = costs};
     specrt_session_params params = chain;
@@ -368,7 +368,7 @@ static void check_refused(specrt_session *s, const specrt_block *block, specrt_s
     CHECK(draft.n == 0 && draft.tokens == NULL);
 }
 
-static void refuses_wrong_blocks(void) {
+TEST(refused, "wrong blocks are refused") {
     float hidden[N * D] = {0}, logits[4];
     int32_t found[4];
     specrt_draft draft;
@@ -428,7 +428,7 @@ static void refuses_wrong_blocks(void) {
     world_close(&without);
 }
 
-static void ends_where_a_selector_fails(void) {
+TEST(failed, "a selector that fails ends the generation") {
     bool members[W1_ROWS] = {false};
     float hidden[N * D];
     world w;
@@ -455,7 +455,7 @@ static int takes_all_out(void *user, int32_t position, int32_t previous, const i
 }
 
 /* A level without a token has no sample: that of an earlier cycle does not pass for it. */
-static void refuses_samples_of_an_earlier_cycle(void) {
+TEST(stale, "a sample of an earlier cycle is refused") {
     const specrt_session_params params = {.tree = {BLOCK, 1, BLOCK + 1},
                                           .sampling = {.temperature = 1, .session = 1},
                                           .draft = SPECRT_DRAFT_SAMPLED,
@@ -483,7 +483,7 @@ static void refuses_samples_of_an_earlier_cycle(void) {
 }
 
 /* Of states that are no numbers, masked rows are the greatest: none of these tokens is drafted. */
-static void drafts_nothing_of_no_numbers(void) {
+TEST(numbers, "states that are no numbers draft nothing") {
     float hidden[N * D];
     specrt_session_params params = chain;
     params.tree = (specrt_tree_params){N, 3, 20};
@@ -506,7 +506,7 @@ static void drafts_nothing_of_no_numbers(void) {
     }
 }
 
-static void refuses_wrong_heads(void) {
+TEST(heads, "wrong Markov heads and sizes are refused") {
     specrt_error err;
     specrt_head *head = NULL;
     world w;
@@ -540,7 +540,7 @@ static void refuses_wrong_heads(void) {
 }
 
 /* A session without memory is none, wherever it runs out. */
-static void needs_memory(void) {
+TEST(memory, "no memory is no session") {
     fixture_allocator counted = {0};
     specrt_env env = fixture_desc(&counted);
     specrt_session_params params = chain;
@@ -561,19 +561,3 @@ static void needs_memory(void) {
     CHECK_INT(counted.n_live, 0);
     world_close(&w);
 }
-
-static const test_case cases[] = {
-    {"plain", "tokens are plain decoding's", emits_what_plain_decoding_does},
-    {"distribution", "sampled tokens are the target's", samples_as_the_target_does},
-    {"host", "a host's blocks are drafted", drives_a_host},
-    {"asks", "hosts are asked for what auto chose", asks_for_what_auto_chose},
-    {"same", "no memory, other threads and copies draft the same", drafts_the_same_anywhere},
-    {"auto", "auto chooses how many positions", drafts_as_far_as_pays},
-    {"refused", "wrong blocks are refused", refuses_wrong_blocks},
-    {"failed", "a selector that fails ends the generation", ends_where_a_selector_fails},
-    {"stale", "a sample of an earlier cycle is refused", refuses_samples_of_an_earlier_cycle},
-    {"numbers", "states that are no numbers draft nothing", drafts_nothing_of_no_numbers},
-    {"heads", "wrong Markov heads and sizes are refused", refuses_wrong_heads},
-    {"memory", "no memory is no session", needs_memory},
-};
-TEST_MAIN(cases)

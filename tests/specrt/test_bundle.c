@@ -24,7 +24,7 @@ static specrt_status open_status(const uint8_t *bytes, size_t n, specrt_error *e
 /* --- layout --- */
 
 /* docs/FORMAT.md has a row "| offset | type | `field` |" for every field of every struct. */
-static void test_layout(void) {
+TEST(layout, "every field stands where docs/FORMAT.md says") {
     const struct {
         size_t offset;
         const char *type, *field;
@@ -88,7 +88,7 @@ static void test_layout(void) {
 
 /* --- good bundles --- */
 
-static void test_open(void) {
+TEST(open, "raw and zstd bundles give their content") {
     for (int zstd = 0; zstd < 2; zstd++) {
         size_t n;
         int32_t n_sections;
@@ -108,7 +108,7 @@ static void test_open(void) {
     specrt_bundle_close(NULL);
 }
 
-static void test_empty_bundle(void) {
+TEST(empty_bundle, "a bundle without sections; what is missing names its tool") {
     size_t n;
     uint8_t *bytes = fixture_bundle(NULL, 0, &n);
     specrt_bundle *bundle;
@@ -127,7 +127,7 @@ static void test_empty_bundle(void) {
 }
 
 /* As many sections as a bundle may have. Bytes behind the table that look like another entry are none. */
-static void test_most_sections(void) {
+TEST(most_sections, "as many sections as there may be, and not one more") {
     static char tags[SPECRT_BUNDLE_MAX_SECTIONS][9];
     static fixture_section sections[SPECRT_BUNDLE_MAX_SECTIONS];
     specrt_bundle_section entry = {.tag = "zz", .version = 1, .offset = 64, .stored_bytes = 8};
@@ -152,7 +152,7 @@ static void test_most_sections(void) {
     free(bytes);
 }
 
-static void test_tokenizer(void) {
+TEST(tokenizer, "another tokenizer is refused, both named") {
     size_t n;
     uint8_t *bytes = bundle_make(false, &n), digest[32];
     specrt_bundle *bundle;
@@ -168,7 +168,7 @@ static void test_tokenizer(void) {
     free(bytes);
 }
 
-static void test_bad_arguments(void) {
+TEST(bad_arguments, "unaligned memory") {
     size_t n;
     uint8_t *bytes = bundle_make(false, &n), *off = (uint8_t *)malloc(n + 8);
     specrt_bundle *bundle = (specrt_bundle *)(void *)bytes;
@@ -183,7 +183,7 @@ static void test_bad_arguments(void) {
 
 /* --- files --- */
 
-static void test_files(void) {
+TEST(files, "paths that are no bundles") {
     size_t n;
     specrt_error err;
     uint8_t *bytes = bundle_make(true, &n);
@@ -204,7 +204,7 @@ static void test_files(void) {
 
 /* --- damage: each with its exact status --- */
 
-static void test_truncated(void) {
+TEST(truncated, "cut at every byte") {
     for (int zstd = 0; zstd < 2; zstd++) {
         size_t n;
         uint8_t *bytes = bundle_make(zstd, &n);
@@ -217,7 +217,7 @@ static void test_truncated(void) {
 }
 
 /* One bit flipped anywhere is seen, padding included. */
-static void test_flipped(void) {
+TEST(flipped, "every single bit flipped, with its exact status") {
     for (int zstd = 0; zstd < 2; zstd++) {
         size_t n;
         uint8_t *bytes = bundle_make(zstd, &n);
@@ -293,7 +293,7 @@ static void damage_apply(const damage *d, uint8_t *bytes, size_t n) {
     fixture_seal(bytes, n);
 }
 
-static void test_damaged(void) {
+TEST(damaged, "structural damage under right checksums, exact status and field") {
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         const damage *d = &damages[i];
         size_t n;
@@ -311,7 +311,7 @@ static void test_damaged(void) {
 }
 
 /* Bytes after the last section, though the header counts them. */
-static void test_trailing(void) {
+TEST(trailing, "bytes after the last section") {
     size_t n;
     uint8_t *bytes = bundle_make(false, &n);
     bytes = (uint8_t *)realloc(bytes, n + 64);
@@ -335,7 +335,7 @@ static specrt_status open_frame(const void *frame, size_t n_frame, uint64_t n_ra
     return status;
 }
 
-static void test_frames(void) {
+TEST(frames, "zstd frames that lie, fail or follow") {
     size_t n_ranks;
     uint8_t *ranks = fixture_ranks(N_VOCAB, 2, 8, &n_ranks), frame[4096], two[8192];
     size_t n = ZSTD_compress(frame, sizeof frame, ranks, n_ranks, 3);
@@ -371,7 +371,7 @@ static void test_frames(void) {
 }
 
 /* Nothing packs better than zeros, and no limit is in their way. */
-static void test_frame_of_zeros(void) {
+TEST(zeros, "a frame of nothing but zeros, which packs best") {
     const size_t n_zeros = 64 << 20;
     uint8_t *zeros = (uint8_t *)calloc(n_zeros, 1), frame[16384];
     size_t n = ZSTD_compress(frame, sizeof frame, zeros, n_zeros, 19);
@@ -391,7 +391,7 @@ static void count_log(void *user, int level, const char *section, const char *ms
 }
 
 /* A bundle of tomorrow: minor version 9, an optional section and a new kind of an old one. */
-static void test_newer_minor(void) {
+TEST(newer_minor, "tomorrow's optional sections are skipped, others refused") {
     content c = content_make();
     size_t n;
     specrt_bundle *bundle;
@@ -422,7 +422,7 @@ static void test_newer_minor(void) {
 }
 
 /* Tags are of a to z, 0 to 9, _ and -: each such byte in any place, and no other. */
-static void test_tags(void) {
+TEST(tags, "of which bytes they are") {
     for (int c = 1; c < 256; c++)
         for (int at = 0; at < 8; at += 7) {
             char tag[9] = "aaaaaaaa";
@@ -438,7 +438,7 @@ static void test_tags(void) {
 }
 
 /* A tag may have eight characters, and one of more is no section's. */
-static void test_long_tag(void) {
+TEST(long_tag, "of eight characters") {
     fixture_section s = {"centroid", 1, SPECRT_SECTION_DEPENDS_HEAD, "bytes", 5, 5};
     specrt_bundle *bundle;
     size_t n, n_data;
@@ -454,7 +454,7 @@ static void test_long_tag(void) {
 }
 
 /* The last section's bytes end where the file ends, and not one behind. */
-static void test_last_section(void) {
+TEST(last_section, "which ends with the file") {
     fixture_section s = {"zebra", 1, SPECRT_SECTION_OPTIONAL, "stripes", 7, 7};
     specrt_bundle_section *row;
     specrt_error err;
@@ -484,7 +484,7 @@ static specrt_status open_section(const char *tag, const void *data, size_t n_da
     return status;
 }
 
-static void test_ident_content(void) {
+TEST(ident_content, "every rule of section ident") {
     content c = content_make();
     specrt_ident d = c.ident;
 #define IDENT_BAD(change)                                                                          \
@@ -520,7 +520,7 @@ static void test_ident_content(void) {
     free(c.ranks);
 }
 
-static void test_ranks_content(void) {
+TEST(ranks_content, "every rule of section ranks") {
     size_t n;
     specrt_ranks_header h;
     uint8_t *good = fixture_ranks(N_VOCAB, 2, 8, &n), *bytes = (uint8_t *)malloc(n + 12);
@@ -574,7 +574,7 @@ static void test_ranks_content(void) {
 
 /* --- memory --- */
 
-static void test_allocations(void) {
+TEST(allocations, "every allocation fails once: clean, nothing leaks") {
     for (int zstd = 0; zstd < 2; zstd++) {
         size_t n;
         uint8_t *bytes = bundle_make(zstd, &n);
@@ -600,13 +600,13 @@ static void test_allocations(void) {
 /* --- golden files --- */
 
 /* Files of the first release open with the content they had. */
-static void test_golden(void) {
+TEST(golden, "the first release's bundles open") {
     CHECK_INT(open_path("tests/golden/bundles/v1.0-raw.specb", NULL), SPECRT_STATUS_OK);
     CHECK_INT(open_path("tests/golden/bundles/v1.0-zstd.specb", NULL), SPECRT_STATUS_OK);
 }
 
 /* Section sketch of version 4, which has clusters. */
-static void test_golden_clusters(void) {
+TEST(golden_clusters, "the first release's bundle with clusters opens") {
     specrt_bundle *bundle;
     specrt_sketch view;
     REQUIRE(!specrt_bundle_open("tests/golden/bundles/v1.0-sketch4.specb", NULL, &bundle, NULL));
@@ -619,7 +619,7 @@ static void test_golden_clusters(void) {
 }
 
 /* The status of a damaged file is the number in its name: overlap.23.specb. */
-static void test_golden_errors(void) {
+TEST(golden_errors, "damaged files give the status in their name") {
     DIR *dir = opendir("tests/golden-errors/bundles");
     int n = 0;
     REQUIRE(dir);
@@ -634,31 +634,3 @@ static void test_golden_errors(void) {
     closedir(dir);
     CHECK(n >= 20);
 }
-
-static const test_case cases[] = {
-    {"layout", "every field stands where docs/FORMAT.md says", test_layout},
-    {"open", "raw and zstd bundles give their content", test_open},
-    {"empty_bundle", "a bundle without sections; what is missing names its tool",
-     test_empty_bundle},
-    {"most_sections", "as many sections as there may be, and not one more", test_most_sections},
-    {"tokenizer", "another tokenizer is refused, both named", test_tokenizer},
-    {"bad_arguments", "unaligned memory", test_bad_arguments},
-    {"files", "paths that are no bundles", test_files},
-    {"truncated", "cut at every byte", test_truncated},
-    {"flipped", "every single bit flipped, with its exact status", test_flipped},
-    {"damaged", "structural damage under right checksums, exact status and field", test_damaged},
-    {"trailing", "bytes after the last section", test_trailing},
-    {"frames", "zstd frames that lie, fail or follow", test_frames},
-    {"zeros", "a frame of nothing but zeros, which packs best", test_frame_of_zeros},
-    {"long_tag", "of eight characters", test_long_tag},
-    {"last_section", "which ends with the file", test_last_section},
-    {"tags", "of which bytes they are", test_tags},
-    {"newer_minor", "tomorrow's optional sections are skipped, others refused", test_newer_minor},
-    {"ident_content", "every rule of section ident", test_ident_content},
-    {"ranks_content", "every rule of section ranks", test_ranks_content},
-    {"allocations", "every allocation fails once: clean, nothing leaks", test_allocations},
-    {"golden", "the first release's bundles open", test_golden},
-    {"golden_clusters", "the first release's bundle with clusters opens", test_golden_clusters},
-    {"golden_errors", "damaged files give the status in their name", test_golden_errors},
-};
-TEST_MAIN(cases)

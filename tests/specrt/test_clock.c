@@ -13,7 +13,7 @@ static double chance(void) {
 }
 
 /* A draft of n levels: n passes of the drafter, n levels scored, a pass of the target over n + 1 tokens. */
-static void test_table(void) {
+TEST(table, "chains, trees, several slots") {
     const specrt_costs c = costs_of(0.5, 0.1);
     specrt_clock clock;
     double cycles[STEPS + 1], read;
@@ -143,7 +143,7 @@ static void machine_close(machine *m) {
 }
 
 /* Where drafts are faster, cycles without one are few: those that time a plain pass. */
-static void test_stays(void) {
+TEST(stays, "drafts go on where they are faster") {
     machine m;
     machine_open(&m, 0.1, 0.05, 0.0001);
     m.noise = 0.1;
@@ -153,7 +153,7 @@ static void test_stays(void) {
 }
 
 /* A machine that becomes slower as a whole changes no choice. */
-static void test_busy(void) {
+TEST(busy, "a machine that slows as a whole changes no choice") {
     machine m;
     machine_open(&m, 0.1, 0.05, 0.0001);
     drafts_in(&m, 0.8, 200);
@@ -166,7 +166,7 @@ static void test_busy(void) {
 
 /* Passes of several tokens become slower, as those beside other sequences do, and drafting ends; then faster
  * again, and drafting begins again. */
-static void test_shape(void) {
+TEST(shape, "passes of several tokens become slow, and fast again") {
     machine m;
     machine_open(&m, 0.1, 0.05, 0.0001);
     m.noise = 0.1;
@@ -181,7 +181,7 @@ static void test_shape(void) {
 }
 
 /* The same of the drafter, and of its head. */
-static void test_drafter_slows(void) {
+TEST(drafter, "drafter or head become slow") {
     machine m;
     machine_open(&m, 0.1, 0.05, 0.0001);
     drafts_in(&m, 0.8, 200);
@@ -198,7 +198,7 @@ static void test_drafter_slows(void) {
 }
 
 /* Costs measured on an idle machine that do not hold: drafts seemed slow, or fast. */
-static void test_wrong_start(void) {
+TEST(wrong_start, "costs that do not hold are found out") {
     machine m;
     machine_open(&m, 1.2, 0.05, 0.0001);
     set_target(&m, 0.1);
@@ -214,7 +214,7 @@ static void test_wrong_start(void) {
 
 /* Never slower than plain decoding by more than the guard allows, by the given clock: time passes 1 / 0.98
  * of it only by what was lent, whatever is accepted. */
-static void test_never_slower(void) {
+TEST(never_slower, "than plain decoding, by the given clock") {
     for (int round = 0; round < 20; round++) {
         machine m;
         double more = chance(), p = chance();
@@ -231,7 +231,7 @@ static void test_never_slower(void) {
 }
 
 /* One slow pass is no reason to stop. */
-static void test_outlier(void) {
+TEST(outlier, "one slow pass, or a prompt, is none") {
     machine m;
     machine_open(&m, 0.1, 0.05, 0.0001);
     drafts_in(&m, 0.8, 300);
@@ -247,7 +247,7 @@ static void test_outlier(void) {
 
 /* ---- in words ---- */
 
-static void test_words(void) {
+TEST(words, "the line that a person reads") {
     const specrt_costs slow = costs_of(2.0 / 3, 0.1), fast = costs_of(0.1, 0.1);
     specrt_clock clock;
     char out[SPECRT_COSTS_TEXT];
@@ -275,7 +275,7 @@ static void test_words(void) {
 
 /* Of a prompt that the drafter reads late, all batches wait for its first pass, whose time says nothing about
  * a pass over a few tokens. */
-static void test_reads_late(void) {
+TEST(late, "a prompt that is read late is no pass of a few tokens") {
     machine m;
     machine_open(&m, 0.1, 0.1, 0);
     m.timer.host.reads_late = 1;
@@ -294,7 +294,7 @@ static void test_reads_late(void) {
 
 /* Drafts that cannot be faster, whatever is accepted: of a drafter slower than its target, or where a pass of
  * several tokens costs as much as so many passes. */
-static void test_hopeless(void) {
+TEST(hopeless, "drafts that cannot be faster") {
     const specrt_costs slow = costs_of(0.1, 1.1), steep = costs_of(1, 0.05),
                        good = costs_of(0.1, 0.3);
     specrt_clock clock;
@@ -322,7 +322,7 @@ static int fake_block(void *user, int32_t root, int32_t n, specrt_block *block) 
     return 7;
 }
 
-static void test_block(void) {
+TEST(block, "a block is a pass of the application's own function") {
     machine m;
     specrt_block block = {.n = 0};
     machine_open(&m, 0.1, 0.1, 0);
@@ -349,7 +349,7 @@ static specrt_costs block_costs(double more, double draft, double read) {
     return c;
 }
 
-static void test_block_table(void) {
+TEST(block_table, "one pass of the drafter for all levels") {
     const specrt_costs c = block_costs(0.5, 0.1, 0.0004);
     specrt_clock clock;
     double cycles[STEPS + 1], read;
@@ -411,7 +411,7 @@ static int32_t block_cycle(machine *m, double p, bool ends) {
 
 /* Times that are as expected teach nothing, however long blocks are and wherever drafts end; other times
  * are learnt, and end drafting. */
-static void test_block_clock(void) {
+TEST(block_clock, "cycles of blocks by the clock") {
     machine m;
     int drafts = 0;
     block_open(&m, 0.1, 0.3, 0.0001);
@@ -430,21 +430,3 @@ static void test_block_clock(void) {
     CHECK(drafts <= 20);
     machine_close(&m);
 }
-
-static const test_case cases[] = {
-    {"block", "a block is a pass of the application's own function", test_block},
-    {"block_table", "one pass of the drafter for all levels", test_block_table},
-    {"block_clock", "cycles of blocks by the clock", test_block_clock},
-    {"table", "chains, trees, several slots", test_table},
-    {"late", "a prompt that is read late is no pass of a few tokens", test_reads_late},
-    {"stays", "drafts go on where they are faster", test_stays},
-    {"busy", "a machine that slows as a whole changes no choice", test_busy},
-    {"shape", "passes of several tokens become slow, and fast again", test_shape},
-    {"drafter", "drafter or head become slow", test_drafter_slows},
-    {"wrong_start", "costs that do not hold are found out", test_wrong_start},
-    {"never_slower", "than plain decoding, by the given clock", test_never_slower},
-    {"outlier", "one slow pass, or a prompt, is none", test_outlier},
-    {"hopeless", "drafts that cannot be faster", test_hopeless},
-    {"words", "the line that a person reads", test_words},
-};
-TEST_MAIN(cases)

@@ -49,7 +49,7 @@ static specrt_status view_of(const section *s, size_t n_bytes, const char *tag,
     return specrt_bundle_clusters(*bundle, tag, view, err);
 }
 
-static void test_view(void) {
+TEST(view, "every array where the format says, under each tag") {
     const char *tags[] = {"cluster", "group", "centroid"};
     for (int i = 0; i < 3; i++) {
         section s = good();
@@ -68,7 +68,7 @@ static void test_view(void) {
 }
 
 /* One layer, and none. */
-static void test_kinds(void) {
+TEST(kinds, "routers of one layer and of none") {
     section s = good();
     specrt_bundle *bundle;
     specrt_clusters c;
@@ -91,7 +91,7 @@ static void test_kinds(void) {
 }
 
 /* A row may be in several clusters. */
-static void test_shared_row(void) {
+TEST(shared_row, "a row that is in two clusters") {
     section s = good();
     specrt_bundle *bundle;
     specrt_clusters c;
@@ -112,7 +112,7 @@ static void refuses(const section *s, size_t n, const char *what) {
     specrt_bundle_close(bundle);
 }
 
-static void test_damage(void) {
+TEST(damage, "every field out of its range") {
     section s = good();
     refuses(&s, SECTION_BYTES - 1, "size: expected the bytes of its header's counts");
     refuses(&s, 47, "size: expected at least its header");
@@ -154,7 +154,7 @@ static void test_damage(void) {
     DAMAGE(s.b2[2] = 0xfe00, "weights: ");
 }
 
-static void test_missing(void) {
+TEST(missing, "a bundle without the section") {
     size_t n;
     uint8_t *bytes = fixture_ranks_bundle(9, 1, 3, &n);
     specrt_bundle *bundle;
@@ -167,12 +167,3 @@ static void test_missing(void) {
     specrt_bundle_close(bundle);
     free(bytes);
 }
-
-static const test_case cases[] = {
-    {"view", "every array where the format says, under each tag", test_view},
-    {"kinds", "routers of one layer and of none", test_kinds},
-    {"shared_row", "a row that is in two clusters", test_shared_row},
-    {"damage", "every field out of its range", test_damage},
-    {"missing", "a bundle without the section", test_missing},
-};
-TEST_MAIN(cases)

@@ -48,7 +48,7 @@ static specrt_status view_of(const section *s, size_t n_bytes, specrt_bundle **b
     return specrt_bundle_cograph(*bundle, view, err);
 }
 
-static void test_view(void) {
+TEST(view, "successors of tokens with, without and outside") {
     section s = good();
     specrt_bundle *bundle;
     specrt_cograph g;
@@ -84,7 +84,7 @@ static void refuses(const section *s, size_t n, const char *what) {
     bundle_close(bundle);
 }
 
-static void test_damage(void) {
+TEST(damage, "every field out of its range") {
     section s = good();
     refuses(&s, SECTION_BYTES - 1, "size: expected the bytes of n_vocab and n_edges");
     refuses(&s, 55, "size: expected at least its header");
@@ -117,7 +117,7 @@ static void test_damage(void) {
     DAMAGE(s.totals[0] = 0, "totals: ");
 }
 
-static void test_missing(void) {
+TEST(missing, "a bundle without the section") {
     size_t n;
     uint8_t *bytes = fixture_ranks_bundle(9, 1, 3, &n);
     specrt_bundle *bundle;
@@ -129,10 +129,3 @@ static void test_missing(void) {
     specrt_bundle_close(bundle);
     free(bytes);
 }
-
-static const test_case cases[] = {
-    {"view", "successors of tokens with, without and outside", test_view},
-    {"damage", "every field out of its range", test_damage},
-    {"missing", "a bundle without the section", test_missing},
-};
-TEST_MAIN(cases)

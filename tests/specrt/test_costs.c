@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static void test_curve(void) {
+TEST(curve, "between measured sizes and beyond them") {
     const specrt_curve c = {.n = 3, .sizes = {2, 4, 8}, .seconds = {2, 4, 6}},
                        one = {.n = 1, .sizes = {2}, .seconds = {3}}, none = {.n = 0};
     CHECK_NEAR(specrt_curve_at(&c, 1), 1, 1e-9);
@@ -16,7 +16,7 @@ static void test_curve(void) {
 }
 
 /* Sizes come in any order; times that fall are pooled, a full curve keeps its points. */
-static void test_monotone(void) {
+TEST(monotone, "more work takes no less time") {
     specrt_curve c = {0};
     specrt_curve_add(&c, 4, 3);
     specrt_curve_add(&c, 1, 1);
@@ -37,7 +37,7 @@ static void test_monotone(void) {
 }
 
 /* Ends of intervals rise, too, and enclose. */
-static void test_ends(void) {
+TEST(ends, "of intervals") {
     specrt_curve c = {2, {1, 2}, {2, 4}, {2, 1}, {9, 4}};
     CHECK_INT(specrt_curve_add(&c, 3, 3), 2);
     c.low[2] = 0.5;
@@ -51,7 +51,7 @@ static void test_ends(void) {
 }
 
 /* The nearest curve that never falls, by the means of all runs of points (Barlow et al. 1972). */
-static void test_nearest(void) {
+TEST(nearest, "by least squares") {
     uint64_t state = 5;
     for (int turn = 0; turn < 200; turn++) {
         specrt_curve c = {0};
@@ -76,7 +76,7 @@ static void test_nearest(void) {
 }
 
 /* The next measured width of a product, or the last. */
-static void test_widths(void) {
+TEST(widths, "of products of the head") {
     const specrt_costs c = {.n_heads = 0};
     CHECK(specrt_costs_width(0) == 1 && specrt_costs_width(1) == 4 && specrt_costs_width(2) == 10);
     CHECK(specrt_costs_next(&c, 1) == &c.head_next[0]);
@@ -87,7 +87,7 @@ static void test_widths(void) {
 }
 
 /* A policy that does not open has no time; one that does has, and keeps it. */
-static void test_head(void) {
+TEST(head, "only of policies that open") {
     specrt_head *head;
     specrt_costs_drafts drafts = drafts_of(&head);
     specrt_costs c = costs_of(0.2, 0.05);
@@ -108,7 +108,7 @@ static void count_products(void *user, int64_t n, void (*task)(void *arg, int64_
 }
 
 /* A position of a block that is scored at once, by a session that drafts blocks. */
-static void test_block(void) {
+TEST(block, "of sessions that draft blocks") {
     static float rows[COSTS_V * COSTS_D];
     int n_products = 0;
     const specrt_head_desc desc = {
@@ -131,14 +131,3 @@ static void test_block(void) {
     CHECK_INT(c.n_heads, 1);
     specrt_head_close(head);
 }
-
-static const test_case cases[] = {
-    {"curve", "between measured sizes and beyond them", test_curve},
-    {"monotone", "more work takes no less time", test_monotone},
-    {"ends", "of intervals", test_ends},
-    {"nearest", "by least squares", test_nearest},
-    {"widths", "of products of the head", test_widths},
-    {"head", "only of policies that open", test_head},
-    {"block", "of sessions that draft blocks", test_block},
-};
-TEST_MAIN(cases)

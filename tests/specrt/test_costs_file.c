@@ -54,7 +54,7 @@ static bool same_costs(const specrt_costs *a, const specrt_costs *b) {
     return same;
 }
 
-static void test_kept(void) {
+TEST(kept, "costs in a file, and whose they are") {
     specrt_costs c = kept_costs(), found;
     specrt_error err;
     const char *path = in_folder("a.costs");
@@ -75,7 +75,7 @@ static void test_kept(void) {
 }
 
 /* Cut anywhere, or with any byte changed, the text is damaged and never read as other costs. */
-static void test_damaged(void) {
+TEST(damaged, "cut, or with one bit changed, at every byte") {
     specrt_costs c = kept_costs(), found;
     specrt_error err;
     static char text[SPECRT_COSTS_BYTES];
@@ -109,7 +109,7 @@ static size_t seal(char text[512], const char *lines) {
 }
 
 /* A whole file, sealed by its checksum, whose lines are no costs. */
-static void test_bad_lines(void) {
+TEST(bad_lines, "a whole file that holds no costs") {
     static const char *bad[] = {"machine m\nkey k\ntarget 2 0.1\ntarget 2 0.1\n",
                                 "machine m\nkey k\ntarget 1 -1\n",
                                 "machine m\nkey k\ntarget 1 nan\n",
@@ -174,7 +174,7 @@ static void test_bad_lines(void) {
 }
 
 /* Numbers in every form that printf() writes, and an interval. */
-static void test_numbers(void) {
+TEST(numbers, "as printf() writes them") {
     static const struct {
         const char *text;
         double seconds;
@@ -196,7 +196,7 @@ static void test_numbers(void) {
 }
 
 /* What a file's intervals say of the machine that measured it. */
-static void test_disturbed(void) {
+TEST(disturbed, "by the intervals") {
     char text[512];
     specrt_costs found;
     size_t n = seal(text, "machine m\nkey k\ntarget 1 1\ntarget 4 2 1.9 2.1\ndraft 1 1 0.9 1.1\n");
@@ -216,7 +216,7 @@ static void test_disturbed(void) {
 
 /* The text is the same where the locale has a decimal comma. Where the machine has no such locale, it is made
  * of the sources in /usr/share/i18n, if there are any. */
-static void test_locale(void) {
+TEST(locale, "with a decimal comma, where there is one") {
     LEFT_TO_ALL(); /* making one takes its time */
     static char plain[SPECRT_COSTS_BYTES], text[SPECRT_COSTS_BYTES];
     char command[600];
@@ -237,7 +237,7 @@ static void test_locale(void) {
 }
 
 /* Beside the bundle; in the user's cache folder without one, or nowhere. */
-static void test_path(void) {
+TEST(path, "beside the bundle, or in the user's cache folder") {
     char path[SPECRT_COSTS_PATH], other[SPECRT_COSTS_PATH];
     const char *bundle = in_folder("pair.specb");
     specrt_costs_path(bundle, "key", path);
@@ -287,7 +287,7 @@ static int find(int (*pass)(void *, specrt_pass, int32_t, double *), const char 
 }
 
 /* A file is used where it can be; else there is one line that says why not. */
-static void test_find(void) {
+TEST(find, "from the file, or measured with one line") {
     const char *path = in_folder("a.costs");
     CHECK(find(meter_pass, path, "k") > 4 && costs.changed);
     CHECK_HAS(line, "costs: measured in 0.0 s, kept in /");
@@ -315,15 +315,3 @@ static void test_find(void) {
     CHECK_STR(costs.machine, "another one"); /* the file is as it was */
     clear_folder();
 }
-
-static const test_case cases[] = {
-    {"kept", "costs in a file, and whose they are", test_kept},
-    {"damaged", "cut, or with one bit changed, at every byte", test_damaged},
-    {"bad_lines", "a whole file that holds no costs", test_bad_lines},
-    {"numbers", "as printf() writes them", test_numbers},
-    {"disturbed", "by the intervals", test_disturbed},
-    {"locale", "with a decimal comma, where there is one", test_locale},
-    {"path", "beside the bundle, or in the user's cache folder", test_path},
-    {"find", "from the file, or measured with one line", test_find},
-};
-TEST_MAIN(cases)

@@ -150,11 +150,11 @@ static distribution_fit own_fit(const specrt_sampling *sampling, fault_kind faul
     return fit_of(&t, sampling, (int)n);
 }
 
-static void test_chain(void) {
+TEST(chain, "sampled chains follow the target's distribution, under every filter") {
     for (int i = 0; i < N_SAMPLINGS; i++) CHECK(holds("chain", own_fit(&samplings[i], NONE)));
 }
 
-static void test_mutants(void) {
+TEST(mutants, "a wrong q, a stale cache, reused draws, a duplicate row are seen") {
     CHECK(broken("wrong q", own_fit(&samplings[0], WRONG_Q)));
     CHECK(broken("stale cache", own_fit(&samplings[0], STALE_CACHE)));
     CHECK(broken("reused draws", own_fit(&samplings[0], REUSED_DRAWS)));
@@ -166,7 +166,7 @@ static void test_mutants(void) {
 /* ---- what is no distribution ------------------------------------------------------------------------- */
 
 /* The bug to expect: q divided by the softmax over the whole vocabulary, not over the shortlist. */
-static void test_refused(void) {
+TEST(refused, "what cannot be q of its token is refused") {
     float all[V], q[V], logits[2 * V] = {0};
     int32_t ids[V] = {0, 1, 2, 3, 4, 5, 6, 7}, token = 2;
     specrt_verifier *v;
@@ -361,7 +361,7 @@ static distribution_fit session_fit(const char *text, const specrt_session_param
 
 static const specrt_tree_params chain = {3, 1, 4}, tree = {3, 3, 12};
 
-static void test_sessions(void) {
+TEST(sessions, "so do sessions: chains, trees and sampled chains") {
     const weather calm = {.state = 1};
     for (int i = 0; i < N_SAMPLINGS; i++) {
         specrt_session_params top = {
@@ -375,7 +375,7 @@ static void test_sessions(void) {
 }
 
 /* Drafts that auto_draft ends, by what was accepted before and how likely the drafted tokens are. */
-static void test_auto(void) {
+TEST(auto_draft, "so they do where auto_draft ends drafts") {
     const weather calm = {.state = 1};
     const double costs[] = {1, 1.25, 1.5, 1.75, 2};
     const specrt_auto_desc desc = {.num_steps = 4, .n_lists = 1, .costs = costs};
@@ -393,7 +393,7 @@ static void test_auto(void) {
 
 /* Lists that change with every token drafted: by a router that reads what the pass was fed or gave, by
  * the graph, beside each other and beside a window that holds some of the same tokens. */
-static void test_routed(void) {
+TEST(routed, "so they do where every drafted token changes the list") {
     static const char *const texts[] = {
         "cluster:1@cap=3@always=0",
         "centroid:2@cap=4@always=0",
@@ -439,7 +439,7 @@ static distribution_fit answers_fit(const specrt_session_params *params, bool ag
     return distribution_fit_of(seen, p, CELLS, N);
 }
 
-static void test_answers(void) {
+TEST(answers, "answers of one session to one prompt are independent") {
     specrt_session_params top = {.n_logits = V, .tree = tree, .sampling = samplings[0]};
     specrt_session_params sampled = {
         .n_logits = V, .tree = chain, .sampling = samplings[5], .draft = SPECRT_DRAFT_SAMPLED};
@@ -449,7 +449,7 @@ static void test_answers(void) {
     CHECK(broken("one sampled answer twice", answers_fit(&sampled, true)));
 }
 
-static void test_session_mutants(void) {
+TEST(session_mutants, "a stale context or a draw made twice is seen there too") {
     const weather stale = {.stale = true, .state = 1}, twice = {.twice = true, .state = 1};
     specrt_session_params top = {.n_logits = V, .tree = tree, .sampling = samplings[0]};
     specrt_session_params sampled = {
@@ -462,7 +462,7 @@ static void test_session_mutants(void) {
 
 /* Every sequence takes its policy, tree and kind of draft by chance, and so does every cycle the number
  * of passes, what it is told and where it is cut. */
-static void test_wild(void) {
+TEST(wild, "whatever the policy, tree, truth and cuts") {
     static const char *const texts[] = {"full", "window:3@min=1", "window:5@mode=stream@min=2",
                                         "window:4@positions=tree@emitted=off@min=1"};
     enum { N_TEXTS = sizeof texts / sizeof *texts, N_STAGES = 4 * N_TEXTS };
@@ -496,7 +496,7 @@ static void test_wild(void) {
 
 /* ---- kinds of draft ------------------------------------------------------------------------- */
 
-static void test_kinds(void) {
+TEST(kinds, "combinations that would not be what they say are refused") {
     const struct {
         specrt_session_params params;
         const char *what;
@@ -543,7 +543,7 @@ static void test_kinds(void) {
 }
 
 /* A sampled draft is verified as it was sampled: not as a tree, not with tokens put in its place. */
-static void test_edited(void) {
+TEST(edited, "a sampled draft is verified as it was sampled") {
     specrt_session_params params = {.n_logits = V,
                                     .draft = SPECRT_DRAFT_SAMPLED,
                                     .sampling = {.temperature = 1, .session = 1},
@@ -579,7 +579,7 @@ static void test_edited(void) {
     close_stage(&st);
 }
 
-static void test_no_allocation(void) {
+TEST(no_allocation, "sampling a draft allocates nothing") {
     specrt_session_params params = {
         .n_logits = V, .draft = SPECRT_DRAFT_SAMPLED, .sampling = samplings[5], .tree = chain};
     fixture_allocator a = {0, 0, 0};
@@ -604,20 +604,3 @@ static void test_no_allocation(void) {
     }
     close_stage(&st);
 }
-
-static const test_case cases[] = {
-    {"chain", "sampled chains follow the target's distribution, under every filter", test_chain},
-    {"mutants", "a wrong q, a stale cache, reused draws, a duplicate row are seen", test_mutants},
-    {"refused", "what cannot be q of its token is refused", test_refused},
-    {"sessions", "so do sessions: chains, trees and sampled chains", test_sessions},
-    {"auto_draft", "so they do where auto_draft ends drafts", test_auto},
-    {"routed", "so they do where every drafted token changes the list", test_routed},
-    {"answers", "answers of one session to one prompt are independent", test_answers},
-    {"session_mutants", "a stale context or a draw made twice is seen there too",
-     test_session_mutants},
-    {"kinds", "combinations that would not be what they say are refused", test_kinds},
-    {"edited", "a sampled draft is verified as it was sampled", test_edited},
-    {"no_allocation", "sampling a draft allocates nothing", test_no_allocation},
-    {"wild", "whatever the policy, tree, truth and cuts", test_wild},
-};
-TEST_MAIN(cases)

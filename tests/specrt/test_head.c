@@ -46,7 +46,7 @@ static void digest_by_the_page(const float *values, int64_t n_rows, int64_t n_co
         }
 }
 
-static void test_digest(void) {
+TEST(digest, "the digest as docs/FORMAT.md describes it") {
     const int64_t sizes[][2] = {{1, 1}, {5, 40}, {64, 256}, {1000, 257}, {300, 700}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         int64_t n_rows = sizes[i][0], n_cols = sizes[i][1];
@@ -77,7 +77,7 @@ static float distance(specrt_dtype dtype, const float *values, const float *othe
 }
 
 /* Quantisations of one head are near; every impostor is far, also when 80% of a row is common to all. */
-static void test_distance(void) {
+TEST(distance, "quantisations are near, other heads far") {
     enum { N_ROWS = 700, N_COLS = 256 };
     for (int mean = 0; mean <= 2; mean += test_quick() ? 2 : 1) {
         float *w = random_values((N_ROWS + 1) * N_COLS, 3), *common = random_values(N_COLS, 4);
@@ -108,7 +108,7 @@ static void test_distance(void) {
 }
 
 /* The same on a trained embedding of 128,256 rows. */
-static void test_distance_trained(void) {
+TEST(distance_trained, "the same on trained weights") {
     LEFT_TO_ALL();
     gguf *model;
     const char *path = test_data("weights/pair128k/target.gguf");
@@ -131,7 +131,7 @@ static void test_distance_trained(void) {
 /* --- products --- */
 
 /* Rows that lie here and there have the logits of the same rows side by side, bit for bit. */
-static void test_places(void) {
+TEST(places, "rows here and there, against the same side by side") {
     enum { N = 39, COLS = 288, H = 9 };
     static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_BF16, SPECRT_DTYPE_Q8_0,
                                           SPECRT_DTYPE_Q4_0};
@@ -166,7 +166,7 @@ static void test_places(void) {
 }
 
 /* A packed row of blocks is what it decodes to, in f16, however wide. */
-static void test_pack(void) {
+TEST(pack, "blocks become f16") {
     enum { COLS = 544 };
     float *values = random_values(2 * COLS, 5), row[COLS];
     uint8_t *rows = head_rows(SPECRT_DTYPE_Q4_0, values, 2, COLS);
@@ -187,7 +187,7 @@ static void test_pack(void) {
 
 /* --- binding --- */
 
-static void test_bad_heads(void) {
+TEST(bad_heads, "descriptions that make no sense") {
     static const float rows[64];
     const specrt_head_desc good = {
         .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 2, .n_cols = 32};
@@ -233,7 +233,7 @@ static void test_bad_heads(void) {
 }
 
 /* Ids without a row say so, and the ids end with the last. */
-static void test_ids(void) {
+TEST(ids, "of rows, and of none") {
     float row[2 * 4] = {0};
     const int32_t ids[][2] = {{3, 4}, {6, 2}};
     for (int i = 0; i < 2; i++) {
@@ -278,7 +278,7 @@ static specrt_status bind(const specrt_bundle *bundle, specrt_dtype dtype, const
     return status;
 }
 
-static void test_bind(void) {
+TEST(bind, "quantised heads bind; shifted, padded and broken ones do not") {
     enum { N_ROWS = 300, N_COLS = 256 };
     float *w = random_values((N_ROWS + 1) * N_COLS, 8);
     uint8_t *f16 = head_rows(SPECRT_DTYPE_F16, w, N_ROWS, N_COLS), *bytes;
@@ -308,7 +308,7 @@ static void test_bind(void) {
 
 /* A head that was bound to no bundle, as that of an independent drafter: lists serve it, a sketch of another
  * head of its shape does not. */
-static void test_policy_of_another_head(void) {
+TEST(another, "what is made of a head serves that head alone") {
     enum { N_ROWS = 300, N_COLS = 256 };
     static const struct {
         const char *policy;
@@ -345,7 +345,7 @@ static void test_policy_of_another_head(void) {
 }
 
 /* A bundle that knows only the tokenizer asks for enough rows. */
-static void test_bind_vocabulary(void) {
+TEST(bind_vocabulary, "fewer rows than tokens") {
     float *w = random_values(40 * 32, 8);
     uint8_t *bytes;
     specrt_bundle *bundle = bundle_of(NULL, 30, &bytes);
@@ -376,7 +376,7 @@ static void engine_logits(const specrt_head_desc *head, const float *w, const fl
 enum { S_ROWS = 40, S_COLS = 320, S_STATES = 2, S_LOGITS = 2 * S_ROWS };
 
 /* The engine's own states and logits pass, with a bias, ids and rounding; other ones do not. */
-static void test_check_states(void) {
+TEST(check_states, "an engine's own states and logits") {
     float *w = random_values(S_ROWS * S_COLS, 11), *bias = random_values(S_ROWS, 12);
     float *hidden = random_values(S_STATES * S_COLS, 13), *wrong = random_values(S_COLS, 14);
     float logits[S_STATES * S_LOGITS] = {0}, scaled[S_LOGITS];
@@ -444,7 +444,7 @@ static void test_check_states(void) {
 }
 
 /* A best token that is another is found, however well the other logits fit. */
-static void test_check_best(void) {
+TEST(check_best, "and its best token") {
     enum { N = 4000 };
     float *w = random_values((size_t)N * S_COLS, 23), *hidden = random_values(S_COLS, 22);
     float *logits = (float *)calloc(N, sizeof *logits);
@@ -465,7 +465,7 @@ static void test_check_best(void) {
     free(w), free(hidden), free(logits);
 }
 
-static void test_bind_memory(void) {
+TEST(bind_memory, "a failing allocator") {
     static const float rows[32];
     specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 1, .n_cols = 32};
     specrt_head *head;
@@ -478,20 +478,3 @@ static void test_bind_memory(void) {
     specrt_head_close(head);
     CHECK_INT(a.n_live, 0);
 }
-
-static const test_case cases[] = {
-    {"ids", "of rows, and of none", test_ids},
-    {"digest", "the digest as docs/FORMAT.md describes it", test_digest},
-    {"another", "what is made of a head serves that head alone", test_policy_of_another_head},
-    {"distance", "quantisations are near, other heads far", test_distance},
-    {"distance_trained", "the same on trained weights", test_distance_trained},
-    {"places", "rows here and there, against the same side by side", test_places},
-    {"pack", "blocks become f16", test_pack},
-    {"bad_heads", "descriptions that make no sense", test_bad_heads},
-    {"bind", "quantised heads bind; shifted, padded and broken ones do not", test_bind},
-    {"bind_vocabulary", "fewer rows than tokens", test_bind_vocabulary},
-    {"check_states", "an engine's own states and logits", test_check_states},
-    {"check_best", "and its best token", test_check_best},
-    {"bind_memory", "a failing allocator", test_bind_memory},
-};
-TEST_MAIN(cases)

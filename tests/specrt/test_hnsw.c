@@ -128,7 +128,7 @@ static double recall_of(world *w, int32_t ef, int n_queries) {
 }
 
 /* With ef = n every reachable node is seen, and every node is reachable. */
-static void test_exact(void) {
+TEST(exact, "ef = n, three ways to store vectors, two metrics") {
     static const int32_t sizes[][2] = {{12, 4}, {100, 33}, {400, 32}};
     for (int i = 0; i < 3; i++)
         for (int metric = 0; metric < 2; metric++)
@@ -146,7 +146,7 @@ static void test_exact(void) {
             }
 }
 
-static void test_recall(void) {
+TEST(recall, "4,000 rows, ef 128") {
     static const int32_t vectors[] = {SPECRT_HNSW_NONE, SPECRT_HNSW_F16, SPECRT_HNSW_INT8};
     for (int v = 0; v < 3; v++) {
         world w;
@@ -158,7 +158,7 @@ static void test_recall(void) {
     }
 }
 
-static void test_one_row(void) {
+TEST(one_row, "a single row, and arguments out of range") {
     int32_t id, ids[2] = {7, 7};
     float score, scores[2], query[4] = {1, 2, 3, 4};
     float *row = (float *)calloc(3 * 4, sizeof *row);
@@ -180,7 +180,7 @@ static void test_one_row(void) {
 }
 
 /* As wide as rows may be, with as many links. */
-static void test_widest(void) {
+TEST(widest, "rows of 131,072 columns") {
     index_params params = defaults;
     params.m = SPECRT_HNSW_MAX_M;
     const int32_t dim = SPECRT_HNSW_MAX_DIM;
@@ -195,7 +195,7 @@ static void test_widest(void) {
 }
 
 /* Queries that are not finite, great or zero find something, in order. */
-static void test_queries(void) {
+TEST(queries, "not finite, great, small") {
     static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, 1e-38f, 0};
     int32_t ids[5], truth[5];
     float scores[5], query[16], scaled[16];
@@ -216,7 +216,7 @@ static void test_queries(void) {
 }
 
 /* What pads int8 rows counts for nothing, even where a bundle has it other than 0. */
-static void test_padding(void) {
+TEST(padding, "of int8 rows, which counts for nothing") {
     enum { N = 60, DIM = 70, PADDED = 128 };
     int32_t ids[5], truth[5];
     float scores[5], expected[5], query[DIM];
@@ -233,7 +233,7 @@ static void test_padding(void) {
 }
 
 /* What is asked of int8 rows: whole numbers, the same both ways, near the product of the rows. */
-static void test_scores(void) {
+TEST(scores, "of nodes by nodes, against doubles") {
     world w;
     enum { N = 59 }; /* behind the last one no node is asked for */
     float there[N], back;
@@ -259,7 +259,7 @@ static void test_scores(void) {
 }
 
 /* Equal rows are indexed once; nearly equal ones are all found. */
-static void test_duplicates(void) {
+TEST(duplicates, "equal, nearly equal and unusable rows") {
     float *rows = make_rows(300, 16);
     for (int i = 1; i < 100; i++) memcpy(rows + 16 * i, rows, 16 * sizeof *rows);
     for (int i = 100; i < 200; i++) {
@@ -283,7 +283,7 @@ static void note_progress(void *user, int64_t done) {
     *before = done;
 }
 
-static void test_threads(void) {
+TEST(threads, "the same bytes for 1, 2 and 7 threads") {
     static const int threads[] = {1, 2, 7};
     uint8_t *sections[3];
     size_t n[3];
@@ -453,7 +453,7 @@ static void check_links(const naive_graph *g, const hnsw_index *built) {
 }
 
 /* With candidates without end all searches are exact, so the links are those of brute force. */
-static void test_insertion(void) {
+TEST(insertion, "links, levels and order, against brute force") {
     world w;
     hnsw_index built;
     int32_t n = test_brief() ? 300 : N_GRID, n_on_level[N_LEVELS] = {0};
@@ -486,7 +486,7 @@ static void test_insertion(void) {
 /* ---- what measures an index ---- */
 
 /* Of 37 queries, the truth by brute force; what is found of it, where some truths are no rows. */
-static void test_measure(void) {
+TEST(measure, "truth and recall, against brute force") {
     static const int32_t sizes[] = {200, 7};
     for (int i = 0; i < 2; i++) {
         world w;
@@ -546,7 +546,7 @@ static int measure_all(void *arg) {
     return status;
 }
 
-static void test_no_memory(void) {
+TEST(no_memory, "every allocation that fails") {
     world w;
     world_make(&w, make_rows(40, 8), 40, 8, &defaults, SPECRT_HNSW_NONE);
     test_starve(build_all, &w, SPECRT_STATUS_NO_MEMORY);
@@ -571,7 +571,7 @@ static void refuses(world *w, const uint8_t *section, size_t n, const char *what
     opens(w, section, n, SPECRT_STATUS_BUNDLE_CONTENT, what);
 }
 
-static void test_damage(void) {
+TEST(damage, "every field out of range") {
     size_t n;
     world w;
     world_rows(&w, make_rows(200, 8), 200, 8);
@@ -639,7 +639,7 @@ static void test_damage(void) {
 }
 
 /* Links that lead in circles, or nowhere, find less and end. */
-static void test_circles(void) {
+TEST(circles, "links in circles end") {
     size_t n;
     world w;
     specrt_error err;
@@ -658,7 +658,7 @@ static void test_circles(void) {
     world_free(&w);
 }
 
-static void test_other_head(void) {
+TEST(other_head, "another width, no head") {
     size_t n;
     specrt_error err;
     world w, other;
@@ -673,22 +673,3 @@ static void test_other_head(void) {
     world_free(&w);
     world_free(&other);
 }
-
-static const test_case cases[] = {
-    {"exact", "ef = n, three ways to store vectors, two metrics", test_exact},
-    {"recall", "4,000 rows, ef 128", test_recall},
-    {"one_row", "a single row, and arguments out of range", test_one_row},
-    {"widest", "rows of 131,072 columns", test_widest},
-    {"queries", "not finite, great, small", test_queries},
-    {"padding", "of int8 rows, which counts for nothing", test_padding},
-    {"scores", "of nodes by nodes, against doubles", test_scores},
-    {"duplicates", "equal, nearly equal and unusable rows", test_duplicates},
-    {"threads", "the same bytes for 1, 2 and 7 threads", test_threads},
-    {"insertion", "links, levels and order, against brute force", test_insertion},
-    {"measure", "truth and recall, against brute force", test_measure},
-    {"no_memory", "every allocation that fails", test_no_memory},
-    {"damage", "every field out of range", test_damage},
-    {"circles", "links in circles end", test_circles},
-    {"other_head", "another width, no head", test_other_head},
-};
-TEST_MAIN(cases)

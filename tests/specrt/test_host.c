@@ -196,7 +196,7 @@ static void plain(float temperature, uint64_t session, uint64_t generation, int3
 /* --- tests --- */
 
 /* Every policy, tree and chain, greedy and sampled: plain decoding's tokens, and no allocation. */
-static void test_same(void) {
+TEST(same, "tokens are plain decoding's, nothing is allocated") {
     static const char *const policies[] = {"full", "window:64@min=8", "microspec-paper"};
     for (int i = 0; i < 12; i++) {
         bench b;
@@ -222,7 +222,7 @@ static void test_same(void) {
 }
 
 /* Fewer passes, and none below a probability, change no token; and the models are asked as said. */
-static void test_depth(void) {
+TEST(depth, "drafts end at a depth or probability that may change") {
     for (int i = 0; i < 16; i++) {
         bench b;
         specrt_generation g = {0};
@@ -244,7 +244,7 @@ static void test_depth(void) {
 }
 
 /* auto_draft that drafts now and then, less deep or not at all, changes no token. */
-static void test_auto(void) {
+TEST(auto_draft, "auto_draft changes no token") {
     for (int i = 0; i < 12; i++) {
         const double levels[] = {0.02, 0.25, 1.2};
         double costs[5] = {1};
@@ -277,7 +277,7 @@ static void test_auto(void) {
 }
 
 /* A drafter that reads the prompt late does not read it for an answer that does not repay it. */
-static void test_reads_late(void) {
+TEST(late, "a prompt is read late where the answer repays it") {
     const double costs[5] = {1, 1.02, 1.04, 1.06, 1.08};
     for (int i = 0; i < 4; i++) {
         bench b;
@@ -301,7 +301,7 @@ static void test_reads_late(void) {
     }
 }
 
-static void test_ends(void) {
+TEST(ends, "terminators, limits and the application end an answer") {
     bench b;
     int32_t expected[MOST];
     specrt_generation g = {0};
@@ -348,7 +348,7 @@ static void test_ends(void) {
 }
 
 /* The answers of one session, by number, are those of plain decoding with these numbers. */
-static void test_answers(void) {
+TEST(answers, "each answer of a session draws anew, or again where asked") {
     static const uint64_t numbers[] = {0, 1, 2, 1, 2, 77, 78};
     bench b;
     bench_make(&b, "window:64@min=8", 3, 0.8f, NULL);
@@ -424,7 +424,7 @@ static void check_answers(const crowd *c) {
 }
 
 /* Sequences take turns, cycle by cycle; the head is not copied for any. */
-static void test_turns(void) {
+TEST(turns, "sessions take turns at an engine, by one table") {
     crowd c;
     crowd_make(&c, "full", 3);
     const specrt_shortlist *first = specrt_session_shortlist(c.sessions[0]);
@@ -494,7 +494,7 @@ static void cycle_together(crowd *c) {
     }
 }
 
-static void test_together(void) {
+TEST(together, "sessions share each pass of an engine") {
     for (int i = 0; i < 4; i++) {
         crowd c;
         crowd_make(&c, i / 2 ? "window:64@min=8" : "full", i % 2 ? 1 : 3);
@@ -505,7 +505,7 @@ static void test_together(void) {
 }
 
 /* A full context ends generation where plain decoding, which writes a token per position, would. */
-static void test_context(void) {
+TEST(context, "a full context ends it too") {
     bench b;
     specrt_generation g = {0};
     for (int32_t room = 1; room < 12; room++) {
@@ -533,7 +533,7 @@ static void test_context(void) {
 }
 
 /* A second turn: the whole conversation again, or what follows the target's cache. */
-static void test_conversation(void) {
+TEST(conversation, "a turn repeats the conversation, or follows the cache") {
     int32_t first[40], answers[2][40];
     for (int again = 0; again < 2; again++) {
         bench b;
@@ -573,7 +573,7 @@ static int no_logits(void *user, const specrt_draft *d, const float **logits) {
     return (void)user, (void)d, (void)logits, 0;
 }
 
-static void test_refusals(void) {
+TEST(refusals, "holes in the table, failing models, bad prompts") {
     bench b;
     specrt_generation g = {0};
     specrt_verdict first;
@@ -615,18 +615,3 @@ static void test_refusals(void) {
     CHECK_INT(generate(&b, &g, 50), SPECRT_STATUS_OK); /* a session outlives its failures */
     bench_free(&b);
 }
-
-static const test_case cases[] = {
-    {"same", "tokens are plain decoding's, nothing is allocated", test_same},
-    {"depth", "drafts end at a depth or probability that may change", test_depth},
-    {"auto_draft", "auto_draft changes no token", test_auto},
-    {"late", "a prompt is read late where the answer repays it", test_reads_late},
-    {"ends", "terminators, limits and the application end an answer", test_ends},
-    {"answers", "each answer of a session draws anew, or again where asked", test_answers},
-    {"turns", "sessions take turns at an engine, by one table", test_turns},
-    {"together", "sessions share each pass of an engine", test_together},
-    {"context", "a full context ends it too", test_context},
-    {"conversation", "a turn repeats the conversation, or follows the cache", test_conversation},
-    {"refusals", "holes in the table, failing models, bad prompts", test_refusals},
-};
-TEST_MAIN(cases)

@@ -44,7 +44,7 @@ static specrt_status measure(machine *m, int32_t n_rows, int all) {
 }
 
 /* What auto asks: few sizes, no more rounds than needed, no other passes. */
-static void test_few(void) {
+TEST(few, "sizes and rounds of auto") {
     machine m = {.chance = 5, .right = 1};
     char line[SPECRT_COSTS_TEXT] = "x";
     REQUIRE(measure(&m, 1000, 0) == SPECRT_STATUS_OK);
@@ -61,7 +61,7 @@ static void test_few(void) {
 }
 
 /* The most nodes are no size that is held back, too: of 40 there are as many sizes as of 39. */
-static void test_most(void) {
+TEST(most, "as many nodes as a pass takes") {
     for (int32_t most = 39; most <= 41; most++) {
         machine m = {.chance = 5, .right = 1};
         const specrt_meter meter = {&m, pass, {most, 1, 0, 0}};
@@ -77,7 +77,7 @@ static void check_head(const specrt_curve *c, int32_t n, bool first) {
 }
 
 /* All of it, by a cache's edge and beside other programs. */
-static void test_all(void) {
+TEST(all, "a machine with a cache, disturbed now and then") {
     machine m = {.chance = 5, .right = 0.86, .busy = 10};
     REQUIRE(measure(&m, 128000, 1) == SPECRT_STATUS_OK);
     CHECK(m.largest[0] == 60 && m.largest[1] == 10 && m.largest[2] == 128000 && m.largest[3] == 64);
@@ -104,7 +104,7 @@ static void check_rises(const specrt_curve *c, double last) {
 }
 
 /* Whatever the clock says, curves rise and reach the whole head, and an end is found. */
-static void test_noise(void) {
+TEST(noise, "rising curves whatever the clock says") {
     static const int32_t sizes[] = {1, 256, 257, 258, 513, 1000};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         machine m = {.chance = 5, .right = 0.5, .busy = 300};
@@ -117,7 +117,7 @@ static void test_noise(void) {
 }
 
 /* Disturbed where the interval is too wide to choose by, and only there. */
-static void test_disturbed(void) {
+TEST(disturbed, "intervals too wide to choose by") {
     char line[SPECRT_COSTS_TEXT];
     machine often = {.chance = 5, .right = 0.4, .busy = 1.5},
             little = {.chance = 5, .right = 0.4, .busy = 1.05};
@@ -141,7 +141,7 @@ static int every_fourth(void *user, specrt_pass pass, int32_t n, double *seconds
     return 0;
 }
 
-static void test_quartile(void) {
+TEST(quartile, "most rounds disturbed") {
     int32_t calls = 0;
     const specrt_meter meter = {&calls, every_fourth, {2, 1, 0, 0}};
     REQUIRE(specrt_costs_measure(&meter, 20, 1, &costs, NULL) == SPECRT_STATUS_OK);
@@ -164,7 +164,7 @@ static int impossible_tree(void *user, specrt_pass pass, int32_t n, double *seco
     return 0;
 }
 
-static void test_impossible(void) {
+TEST(impossible, "times that cannot be") {
     const specrt_meter meter = {NULL, impossible, {8, 8, 0, 0}};
     CHECK_INT(specrt_costs_measure(&meter, 20, 0, &costs, NULL), SPECRT_STATUS_OK);
     CHECK(costs.disturbed);
@@ -197,7 +197,7 @@ static int slow_at_first(void *user, specrt_pass pass, int32_t n, double *second
     return 0;
 }
 
-static void test_late(void) {
+TEST(late, "a budget that is spent") {
     int32_t calls[LONG_DRAFT + 1] = {0};
     const specrt_meter meter = {calls, slow, {64, 8, 0, 0}};
     REQUIRE(specrt_costs_measure(&meter, 0.01, 0, &costs, NULL) == SPECRT_STATUS_OK);
@@ -226,7 +226,7 @@ static int block_pass(void *user, specrt_pass pass, int32_t n, double *seconds) 
 }
 
 /* Every size once, whole blocks among them. */
-static void test_block(void) {
+TEST(block, "a drafter of blocks") {
     for (int32_t most = 1; most <= 12; most++)
         for (int all = 0; all < 2; all++) {
             const specrt_meter meter = {
@@ -241,7 +241,7 @@ static void test_block(void) {
         }
 }
 
-static void test_fails(void) {
+TEST(fails, "a model that fails, and a meter of nothing") {
     specrt_error err;
     machine m = {.chance = 5, .right = 1, .fails_at = 9};
     const specrt_meter meter = {&m, pass, {60, 8, 0, 0}}, none = {&m, pass, {0, 1, 0, 0}};
@@ -252,17 +252,3 @@ static void test_fails(void) {
     CHECK_STR(err.msg, "costs: meter: expected passes of 1 token or more of target and drafter, "
                        "found 0 and 1");
 }
-
-static const test_case cases[] = {
-    {"few", "sizes and rounds of auto", test_few},
-    {"all", "a machine with a cache, disturbed now and then", test_all},
-    {"most", "as many nodes as a pass takes", test_most},
-    {"noise", "rising curves whatever the clock says", test_noise},
-    {"disturbed", "intervals too wide to choose by", test_disturbed},
-    {"quartile", "most rounds disturbed", test_quartile},
-    {"impossible", "times that cannot be", test_impossible},
-    {"block", "a drafter of blocks", test_block},
-    {"late", "a budget that is spent", test_late},
-    {"fails", "a model that fails, and a meter of nothing", test_fails},
-};
-TEST_MAIN(cases)

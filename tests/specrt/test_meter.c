@@ -132,7 +132,7 @@ static double time_of(const specrt_meter *m, specrt_pass pass, int32_t n, int32_
 }
 
 /* In any order, each pass does its own work alone. */
-static void test_passes(void) {
+TEST(passes, "each by itself, as a session calls them") {
     specrt_head *head;
     const specrt_meter_desc desc = desc_of(&head, CONTEXT);
     specrt_meter m;
@@ -159,7 +159,7 @@ static void test_passes(void) {
 }
 
 /* The whole of it, measured by the clock of the host. */
-static void test_measured(void) {
+TEST(measured, "costs of a host, by its own clock") {
     static specrt_costs c;
     specrt_head *head;
     specrt_meter_desc desc = desc_of(&head, CONTEXT);
@@ -179,7 +179,7 @@ static void test_measured(void) {
 }
 
 /* A drafter of blocks: one pass by positions, and what reading before it takes; products of its positions. */
-static void test_blocks(void) {
+TEST(blocks, "a drafter of blocks") {
     static specrt_costs c;
     specrt_head *head;
     specrt_meter_desc desc = desc_of(&head, CONTEXT);
@@ -216,7 +216,7 @@ static void test_blocks(void) {
 }
 
 /* A chain's drafter, a short context, no head: smaller passes, or none. */
-static void test_small(void) {
+TEST(small, "a chain, a short context, no head") {
     static specrt_costs c;
     specrt_head *head;
     specrt_meter_desc desc = desc_of(&head, 40);
@@ -239,7 +239,7 @@ static void test_small(void) {
 }
 
 /* Whichever call fails, its code comes back. */
-static void test_fails(void) {
+TEST(fails, "any call") {
     specrt_head *head;
     specrt_error err;
     specrt_meter m;
@@ -256,7 +256,7 @@ static void test_fails(void) {
     }
 }
 
-static void test_refused(void) {
+TEST(refused, "what no pass can be made of") {
     specrt_head *head;
     specrt_error err;
     specrt_meter m;
@@ -279,13 +279,3 @@ static void test_refused(void) {
     specrt_meter_close(&m);
     specrt_head_close(head);
 }
-
-static const test_case cases[] = {
-    {"passes", "each by itself, as a session calls them", test_passes},
-    {"measured", "costs of a host, by its own clock", test_measured},
-    {"blocks", "a drafter of blocks", test_blocks},
-    {"small", "a chain, a short context, no head", test_small},
-    {"fails", "any call", test_fails},
-    {"refused", "what no pass can be made of", test_refused},
-};
-TEST_MAIN(cases)

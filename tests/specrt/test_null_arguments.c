@@ -186,7 +186,7 @@ static int write_nothing(void *user, const void *bytes, size_t n) {
     return 0;
 }
 
-static void test_bundles(void) {
+TEST(bundles, "opening, sections, views") {
     uint64_t bytes[2] = {0};
     const uint8_t digest[32] = {1};
     specrt_bundle *out = (specrt_bundle *)(void *)bytes;
@@ -221,7 +221,7 @@ static void test_bundles(void) {
     CLOSES(specrt_bundle_close);
 }
 
-static void test_heads(void) {
+TEST(heads, "binding, digests") {
     specrt_head *out = NULL;
     specrt_digest digest;
     open_all();
@@ -234,7 +234,7 @@ static void test_heads(void) {
     CLOSES(specrt_head_close);
 }
 
-static void test_rows(void) {
+TEST(rows, "formats, shortlists") {
     float out[D], scores[V], logprobs[V];
     uint16_t halves[D];
     const specrt_segment all = {.rows = weights, .row_stride = 4 * D, .ids = ids, .n_rows = V};
@@ -249,7 +249,7 @@ static void test_rows(void) {
     RETURNS(0, specrt_logits_topk, (A(logits, logits), V, 3, A(ids, ids)));
 }
 
-static void test_hashes(void) {
+TEST(hashes, "and errors") {
     const char *const none = NULL;
     specrt_sha256 sha;
     uint8_t digest[32], zeros[32] = {0};
@@ -269,7 +269,7 @@ static void test_hashes(void) {
     CHECK_INT(specrt_error_set(NULL, SPECRT_STATUS_IO, "x"), SPECRT_STATUS_IO);
 }
 
-static void test_indexes(void) {
+TEST(indexes, "searched and built") {
     specrt_hnsw index;
     int32_t nodes[8] = {0};
     float scores[8];
@@ -289,7 +289,7 @@ static void test_indexes(void) {
     free(scratch);
 }
 
-static void test_policies(void) {
+TEST(policies, "whose text is required") {
     specrt_policy_desc desc = {.text = "full"};
     specrt_policy *policy, *out;
     open_all();
@@ -306,7 +306,7 @@ static void test_policies(void) {
     specrt_policy_close(policy);
 }
 
-static void test_trees(void) {
+TEST(trees, "of drafts") {
     const float logprobs[] = {-1, -2};
     specrt_tree *tree = NULL, *out;
     specrt_beam beam;
@@ -327,7 +327,7 @@ static void test_trees(void) {
     specrt_tree_close(tree);
 }
 
-static void test_auto(void) {
+TEST(auto, "draft lengths") {
     const double costs[] = {1, 1.5}, sunk[] = {0, 0.5};
     const specrt_auto_desc desc = {.num_steps = 1, .n_lists = 1, .costs = costs};
     const specrt_auto_cycle cycle = {.n_passes = 0};
@@ -353,7 +353,7 @@ static void test_auto(void) {
     specrt_auto_close(a);
 }
 
-static void test_advise(void) {
+TEST(advise, "the verdict") {
     const specrt_plain plain = {0.1, 0.1, 10, 10};
     const specrt_way way = {"full", 1, 2, 0.1, 0.1, {1, 1, 1}, NULL};
     specrt_advice out;
@@ -371,7 +371,7 @@ static void run_nothing(specrt_task *task) {
     (void)task;
 }
 
-static void test_stocks(void) {
+TEST(stocks, "rows that sequences share") {
     specrt_stock *stock = NULL, *out;
     specrt_stock_stats stats;
     open_all();
@@ -384,7 +384,7 @@ static void test_stocks(void) {
     specrt_stock_close(stock);
 }
 
-static void test_workers(void) {
+TEST(workers, "where there are threads") {
 #if defined(SPECRT_WORKER)
     specrt_task task = {run_nothing, NULL};
     specrt_worker *worker = NULL, *another;
@@ -396,7 +396,7 @@ static void test_workers(void) {
 #endif
 }
 
-static void test_align(void) {
+TEST(align, "positions, batches") {
     specrt_align *align = NULL, *out;
     specrt_align_stats stats;
     specrt_align_batch batch = {.n = 1};
@@ -425,7 +425,7 @@ static void test_align(void) {
     specrt_align_close(align);
 }
 
-static void test_traces(void) {
+TEST(traces, "written and read") {
     uint64_t bytes[64] = {0};
     const specrt_trace_info info = {.n_vocab = V};
     const specrt_trace_record record = {.kind = SPECRT_TRACE_SEQUENCE, .n = 1, .tokens = ids};
@@ -459,7 +459,7 @@ static int pass(void *user, specrt_pass pass, int32_t n, double *seconds) {
     return 0;
 }
 
-static void test_costs(void) {
+TEST(costs, "curves and their file") {
     static specrt_costs costs;
     specrt_meter meter = {NULL, pass, {1, 1, 0, 0}}, opened;
     const specrt_meter_desc desc = {.n_logits = 0};
@@ -485,7 +485,7 @@ static void test_costs(void) {
             (A(meter, &meter), A(path, ""), A(key, "k"), A(out, &costs), A(line, line), &err));
 }
 
-static void test_clock(void) {
+TEST(clock, "and timed hosts") {
     static specrt_clock clock;
     static specrt_timer timer;
     const specrt_costs costs = {.n_heads = 0};
@@ -510,12 +510,8 @@ static void test_clock(void) {
 }
 
 /* Every function of the headers that takes a pointer was called. */
-static void test_complete(void) {
-    static void (*const tests[])(void) = {test_bundles,  test_heads,   test_rows,  test_hashes,
-                                          test_indexes,  test_trees,   test_auto,  test_advise,
-                                          test_stocks,   test_workers, test_align, test_traces,
-                                          test_policies, test_costs,   test_clock};
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tests[i]();
+TEST(complete, "no function of the headers is missing") {
+    for (test_case *c = test_cases; c->next; c = c->next) c->fn(); /* all that are above */
     for (int i = 0; i < n_functions; i++) {
         const function *f = &functions[i];
         int other = 0;
@@ -526,23 +522,3 @@ static void test_complete(void) {
         CHECK(f->called);
     }
 }
-
-static const test_case cases[] = {
-    {"bundles", "opening, sections, views", test_bundles},
-    {"heads", "binding, digests", test_heads},
-    {"rows", "formats, shortlists", test_rows},
-    {"hashes", "and errors", test_hashes},
-    {"indexes", "searched and built", test_indexes},
-    {"policies", "whose text is required", test_policies},
-    {"trees", "of drafts", test_trees},
-    {"auto", "draft lengths", test_auto},
-    {"advise", "the verdict", test_advise},
-    {"stocks", "rows that sequences share", test_stocks},
-    {"workers", "where there are threads", test_workers},
-    {"align", "positions, batches", test_align},
-    {"traces", "written and read", test_traces},
-    {"costs", "curves and their file", test_costs},
-    {"clock", "and timed hosts", test_clock},
-    {"complete", "no function of the headers is missing", test_complete},
-};
-TEST_MAIN(cases)

@@ -66,7 +66,7 @@ static const struct {
     {"microspec+static:4", "static:4+window:3072@kver=8@positions=tree@min=3072", N_VOCAB},
 };
 
-static void test_good(void) {
+TEST(good, "sizes, options and presets resolve to a canonical text and a bound") {
     open_all();
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         specrt_policy_desc desc = {.text = good[i].text};
@@ -87,7 +87,7 @@ static void test_good(void) {
 }
 
 /* Presets of sections that this file's bundle lacks: what they stand for, by their text alone. */
-static void test_papers(void) {
+TEST(papers, "presets of papers beside ours") {
     static const char *const texts[][2] = {
         {"evospec-paper", "static:32000+retrieve:256@sem=hnsw_h"},
         {"evospec", "static+retrieve:256"},
@@ -112,7 +112,7 @@ static void test_papers(void) {
 }
 
 /* FR-Spec, section 4.1: 32,768 tokens; VocabTrim, section 4: about 32k. */
-static void test_published_sizes(void) {
+TEST(published_sizes, "lists of papers, over their vocabularies") {
     static const int32_t n_vocab[] = {1000, 32768, 128256, 151936};
     static const char *const names[] = {"frspec", "vocabtrim"};
     for (size_t v = 0; v < sizeof n_vocab / sizeof n_vocab[0]; v++) {
@@ -190,7 +190,7 @@ static const struct {
 };
 
 /* `found` ends with the word, not with the rest of the text. */
-static void test_bad(void) {
+TEST(bad, "errors name the position, what was expected and what was found") {
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         specrt_error err = {SPECRT_STATUS_OK, ""};
         CHECK(specrt_policy_check(bad[i].text, &err) == SPECRT_STATUS_BAD_ARG);
@@ -199,7 +199,7 @@ static void test_bad(void) {
 }
 
 /* Every name of every option is a value, and what is none is refused with all of them. */
-static void test_names(void) {
+TEST(names, "every name of every option is taken, and no other") {
     int n_names = 0;
     for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++)
         for (int i = 0; i < specrt__policy_n_options(&specrt__policy_kinds[kind]); i++) {
@@ -222,7 +222,7 @@ static void test_names(void) {
 }
 
 /* With every source, size and option as long as they come. */
-static void test_longest(void) {
+TEST(longest, "the longest text is printed whole") {
     static const char *const text =
         "static:16777216/16777215/16777214/16777213/16777212/16777211/16777210/16777209"
         "+window:16777216@mode=stream@kpre=8@kver=8@positions=last@only=ctx@emitted=off@min="
@@ -240,7 +240,7 @@ static void test_longest(void) {
 }
 
 /* Any text is either refused or printed as one that is read as the same. */
-static void test_round_trip(void) {
+TEST(round_trip, "random texts are refused or printed as themselves") {
     static const char *const parts[] = {"full",   "static", "window",  "microspec-paper",
                                         ":",      "7",      "+",       "@",
                                         "mode",   "stream", "kpre",    "=",
@@ -275,7 +275,7 @@ static void check_refused(const specrt_bundle *b, const specrt_policy_desc *desc
     CHECK_HAS(err.msg, message);
 }
 
-static void test_refused(void) {
+TEST(refused, "missing sections, sizes and terminators out of range") {
     open_all();
     int32_t terminators[70] = {0, 1, N_VOCAB};
     specrt_policy_desc list = {.text = "static"}, large = {.text = "static:501"};
@@ -334,7 +334,7 @@ static void list_facts(const specrt_policy_info *info, char *out) {
     }
 }
 
-static void test_facts(void) {
+TEST(facts, "what a policy needs and how its rows change") {
     static const struct {
         const char *text;
         int32_t n_static, n_packed; /* packed: the terminator too, unless it is in a list */
@@ -462,7 +462,7 @@ static void check_ids(const specrt_bundle *b, const char *text, const char *cano
 }
 
 /* The application's list, with and without a bundle, whose ranks are another one. */
-static void test_ids(void) {
+TEST(ids, "a list of the application, with and without a bundle") {
     static const int32_t all = N_LIST, some = 40, levels[] = {20, 50, 5};
     open_all();
     for (int with = 0; with < 2; with++) {
@@ -477,7 +477,7 @@ static void test_ids(void) {
 }
 
 /* Other sources keep to the bundle: a window is filled up by its ranks. */
-static void test_ids_and_window(void) {
+TEST(ids_and_window, "beside such a list, other sources use the bundle") {
     static const int32_t list[] = {400, 401, 402};
     specrt_policy_desc desc = {.text = "static+window:12@min=12", .ids = list, .n_ids = 3};
     specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 4}};
@@ -496,7 +496,7 @@ static void test_ids_and_window(void) {
     specrt_policy_close(policy);
 }
 
-static void test_ids_refused(void) {
+TEST(ids_refused, "lists with doubles, ids or sizes out of range, or no use") {
     const struct {
         const char *text;
         int32_t ids[4], n_ids;
@@ -533,7 +533,7 @@ static void test_ids_refused(void) {
 /* --- sizes and vocabularies that do not fit each other --- */
 
 /* A head with fewer rows than the bundle has tokens, whatever the vocabulary is said to be. */
-static void test_small_head(void) {
+TEST(small_head, "a bundle of more tokens than the head has rows") {
     open_all();
     specrt_head_desc desc = {.rows = weights, .n_rows = 300, .n_cols = N_COLS};
     for (int32_t n_vocab = 0; n_vocab <= N_VOCAB; n_vocab += 100) {
@@ -552,7 +552,7 @@ static void test_small_head(void) {
 }
 
 /* A bundle of a head whose tokenizer nobody named says nothing of the vocabulary. */
-static void test_no_tokenizer(void) {
+TEST(no_tokenizer, "a bundle of a head alone leaves the vocabulary to it") {
     specrt_ident ident = {.n_vocab = 0};
     fixture_section section = {"ident", 1, 0, &ident, sizeof ident, sizeof ident};
     specrt_policy_desc desc = {.text = "full"};
@@ -573,7 +573,7 @@ static void test_no_tokenizer(void) {
     free(bytes);
 }
 
-static void test_topk(void) {
+TEST(topk, "topk above the shortlist is refused") {
     open_all();
     specrt_policy_desc desc = {.text = "static:5"};
     specrt_policy *policy;
@@ -593,7 +593,7 @@ static void test_topk(void) {
 }
 
 /* A target without logits for what may be proposed could not verify it. */
-static void test_few_logits(void) {
+TEST(few_logits, "a target without logits for all tokens is refused") {
     open_all();
     specrt_policy_desc desc = {.text = "full", .n_vocab = 400};
     specrt_session_params params = {.n_logits = 399};
@@ -610,7 +610,7 @@ static void test_few_logits(void) {
 }
 
 /* A list that frequencies fill: the bundle's ranks, or ascending ids; at least topk of them. */
-static void test_fill(void) {
+TEST(fill, "short windows are filled by frequency") {
     open_all();
     for (int with = 0; with < 2; with++) {
         const int32_t end[2] = {499, 0};
@@ -641,7 +641,7 @@ static void test_fill(void) {
 }
 
 /* A prompt that goes on while a window that learns from nothing else is filled up. */
-static void test_late_prompt(void) {
+TEST(late_prompt, "a prompt that goes on takes the place of what filled up") {
     open_all();
     specrt_policy_desc desc = {.text = "window:8@only=ctx"};
     specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 8}};
@@ -665,7 +665,7 @@ static void test_late_prompt(void) {
 }
 
 /* `full` over rows that are decoded when packed scores what a static list of all would. */
-static void test_full_decoded(void) {
+TEST(full_decoded, "full over a 4-bit head") {
     open_all();
     specrt_policy_desc desc = {.text = "full"};
     specrt_policy *policy;
@@ -690,7 +690,7 @@ static void test_full_decoded(void) {
 }
 
 /* Memory that runs out at any point leaves nothing behind. */
-static void test_no_memory(void) {
+TEST(no_memory, "every failed allocation is survived") {
     open_all();
     specrt_head_desc hd = {
         .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = N_VOCAB, .n_cols = N_COLS};
@@ -724,7 +724,7 @@ static void test_no_memory(void) {
 }
 
 /* Each preset by number is one that parses by name and by what it stands for; errors list the same ones. */
-static void test_presets(void) {
+TEST(presets, "presets by number, and what to draft with untried") {
     char text[256], cut[4];
     const char *name;
     specrt_error err, list;
@@ -750,28 +750,3 @@ static void test_presets(void) {
     CHECK_STR(specrt_policy_untried(0, 0), "microspec"); /* needs no bundle */
     CHECK_STR(specrt_policy_untried(1, 1), "hybrid");
 }
-
-static const test_case cases[] = {
-    {"good", "sizes, options and presets resolve to a canonical text and a bound", test_good},
-    {"presets", "presets by number, and what to draft with untried", test_presets},
-    {"papers", "presets of papers beside ours", test_papers},
-    {"published_sizes", "lists of papers, over their vocabularies", test_published_sizes},
-    {"bad", "errors name the position, what was expected and what was found", test_bad},
-    {"names", "every name of every option is taken, and no other", test_names},
-    {"longest", "the longest text is printed whole", test_longest},
-    {"round_trip", "random texts are refused or printed as themselves", test_round_trip},
-    {"refused", "missing sections, sizes and terminators out of range", test_refused},
-    {"facts", "what a policy needs and how its rows change", test_facts},
-    {"ids", "a list of the application, with and without a bundle", test_ids},
-    {"ids_and_window", "beside such a list, other sources use the bundle", test_ids_and_window},
-    {"ids_refused", "lists with doubles, ids or sizes out of range, or no use", test_ids_refused},
-    {"small_head", "a bundle of more tokens than the head has rows", test_small_head},
-    {"no_tokenizer", "a bundle of a head alone leaves the vocabulary to it", test_no_tokenizer},
-    {"topk", "topk above the shortlist is refused", test_topk},
-    {"few_logits", "a target without logits for all tokens is refused", test_few_logits},
-    {"fill", "short windows are filled by frequency", test_fill},
-    {"late_prompt", "a prompt that goes on takes the place of what filled up", test_late_prompt},
-    {"full_decoded", "full over a 4-bit head", test_full_decoded},
-    {"no_memory", "every failed allocation is survived", test_no_memory},
-};
-TEST_MAIN(cases)

@@ -125,7 +125,7 @@ static void run_history(specrt_dtype dtype, const float *bias) {
     specrt_head_close(head);
 }
 
-static void test_history(void) {
+TEST(history, "rows, slots and copies follow random wishes, in every format") {
     static float bias[N_IDS];
     for (int i = 0; i < N_IDS; i++) bias[i] = (float)i / 7;
     run_history(SPECRT_DTYPE_F32, NULL);
@@ -172,7 +172,7 @@ static void run_in_place(specrt_dtype dtype, const float *bias) {
     specrt_head_close(head);
 }
 
-static void test_in_place(void) {
+TEST(in_place, "rows in the head give what packed ones give") {
     static float bias[N_IDS];
     for (int i = 0; i < N_IDS; i++) bias[i] = (float)i / 7;
     run_in_place(SPECRT_DTYPE_F32, bias);
@@ -182,7 +182,7 @@ static void test_in_place(void) {
 }
 
 /* Leaving and coming back before the next sync moves nothing; the full capacity fits. */
-static void test_few_copies(void) {
+TEST(few_copies, "only the difference between two syncs is moved") {
     specrt_head *head = make_head(SPECRT_DTYPE_F16, NULL);
     specrt__pool *p = specrt__pool_create(head, N_IDS, CAPACITY, &zeroed);
     int32_t bit = specrt__pool_register(p), other = specrt__pool_register(p);
@@ -294,7 +294,7 @@ static double logprob_of(const world *w, const bool *member, const float *hidden
     return own - log(sum);
 }
 
-static void test_union(void) {
+TEST(union, "overlapping ranges rank as a plain softmax over the union") {
     enum { K = 20 };
     static world w;
     world_make(&w);
@@ -322,7 +322,7 @@ static void test_union(void) {
 }
 
 /* Beyond its bounds nothing is added, and the same range at another level counts anew. */
-static void test_bounds(void) {
+TEST(bounds, "what does not fit is refused whole; levels count apart") {
     static world w;
     world_make(&w);
     specrt_segment s = range_of(&w, 0, 200);
@@ -346,12 +346,3 @@ static void test_bounds(void) {
     /* All that a policy may route: clusters by three routers, what always comes with each, other lists. */
     CHECK(3 * (SPECRT__CLUSTER_MOST + 1) + 3 <= SPECRT__SOURCE_MAX_SEGMENTS);
 }
-
-static const test_case cases[] = {
-    {"history", "rows, slots and copies follow random wishes, in every format", test_history},
-    {"in_place", "rows in the head give what packed ones give", test_in_place},
-    {"few_copies", "only the difference between two syncs is moved", test_few_copies},
-    {"union", "overlapping ranges rank as a plain softmax over the union", test_union},
-    {"bounds", "what does not fit is refused whole; levels count apart", test_bounds},
-};
-TEST_MAIN(cases)

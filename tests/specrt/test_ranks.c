@@ -84,7 +84,7 @@ static void check_rows(const setup *s, const specrt_shortlist *shortlist, int32_
     }
 }
 
-static void test_packed(void) {
+TEST(packed, "rows, ids and bias of every size and format") {
     const specrt_dtype types[] = {SPECRT_DTYPE_F32,  SPECRT_DTYPE_F16,  SPECRT_DTYPE_BF16,
                                   SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_Q4_0, SPECRT_DTYPE_Q5_1,
                                   SPECRT_DTYPE_Q4_K, SPECRT_DTYPE_Q6_K};
@@ -106,7 +106,7 @@ static void test_packed(void) {
 }
 
 /* The list outlives the bundle and its rows the head's: it owns what it scores. */
-static void test_owned(void) {
+TEST(owned, "a list owns what it scores") {
     setup s = setup_make(SPECRT_DTYPE_F16, true, NULL);
     specrt__ranks_list *list;
     float hidden[N_COLS], before[N_DEFAULT], after[N_DEFAULT];
@@ -124,7 +124,7 @@ static void test_owned(void) {
 }
 
 /* The whole chain against a softmax over the prefix, in doubles. */
-static void test_top_tokens(void) {
+TEST(top_tokens, "the whole chain against a softmax over the prefix") {
     enum { SIZE = 64, K = 10 };
     setup s = setup_make(SPECRT_DTYPE_F16, true, NULL);
     specrt__ranks_list *list;
@@ -156,7 +156,7 @@ static void test_top_tokens(void) {
     setup_free(&s);
 }
 
-static void test_limits(void) {
+TEST(limits, "sizes out of range are told the range") {
     setup s = setup_make(SPECRT_DTYPE_F16, false, NULL);
     const int32_t bad[] = {-1, 1, N_FORCED - 1, N_VOCAB, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -170,7 +170,7 @@ static void test_limits(void) {
     setup_free(&s);
 }
 
-static void test_missing(void) {
+TEST(missing, "a bundle without ranks") {
     static const float rows[32];
     size_t n;
     uint8_t *bytes = fixture_bundle(NULL, 0, &n);
@@ -189,7 +189,7 @@ static void test_missing(void) {
 }
 
 /* A head with too few rows: lists that stay inside it work, others name the token. */
-static void test_short_head(void) {
+TEST(short_head, "ids beyond the head") {
     setup s = setup_make(SPECRT_DTYPE_F16, false, NULL);
     specrt_head_desc desc = s.desc;
     specrt_head *head;
@@ -206,7 +206,7 @@ static void test_short_head(void) {
     setup_free(&s);
 }
 
-static void test_memory(void) {
+TEST(memory, "a failing allocator") {
     fixture_allocator a = {0};
     specrt_env env = fixture_desc(&a);
     setup s = setup_make(SPECRT_DTYPE_Q4_0, true, &env);
@@ -230,7 +230,7 @@ static void run_backwards(void *user, int64_t n, void (*task)(void *arg, int64_t
     while (n-- > 0) task(arg, n);
 }
 
-static void test_packing_lent(void) {
+TEST(packing_lent, "packing on lent threads") {
     int calls = 0;
     specrt_env env = {.user = &calls, .parallel_for = run_backwards};
     setup s = setup_make(SPECRT_DTYPE_Q6_K, true, &env);
@@ -243,7 +243,7 @@ static void test_packing_lent(void) {
 }
 
 /* Rows of each level behind those of all: as many as its size says, of the last one's beyond the sizes. */
-static void test_levels(void) {
+TEST(levels, "a size for every level") {
     const int32_t sizes[] = {50, 20, 30, 40}, expected[] = {30, 0, 10, 20, 20, 20};
     setup s = setup_make(SPECRT_DTYPE_F16, true, NULL);
     specrt__ranks_list *list;
@@ -288,7 +288,7 @@ static void *reader_run(void *opaque) {
     return NULL;
 }
 
-static void test_shared(void) {
+TEST(shared, "one list, many threads") {
     setup s = setup_make(SPECRT_DTYPE_BF16, false, NULL);
     specrt__ranks_list *list;
     pthread_t threads[4];
@@ -306,17 +306,3 @@ static void test_shared(void) {
     specrt__ranks_free(list);
     setup_free(&s);
 }
-
-static const test_case cases[] = {
-    {"packed", "rows, ids and bias of every size and format", test_packed},
-    {"owned", "a list owns what it scores", test_owned},
-    {"top_tokens", "the whole chain against a softmax over the prefix", test_top_tokens},
-    {"limits", "sizes out of range are told the range", test_limits},
-    {"missing", "a bundle without ranks", test_missing},
-    {"short_head", "ids beyond the head", test_short_head},
-    {"memory", "a failing allocator", test_memory},
-    {"packing_lent", "packing on lent threads", test_packing_lent},
-    {"levels", "a size for every level", test_levels},
-    {"shared", "one list, many threads", test_shared},
-};
-TEST_MAIN(cases)

@@ -251,7 +251,7 @@ static void check_same(const run *a, const run *b) {
 /* --- tests --- */
 
 /* The output is the target's under every query and mode, and nothing is allocated. */
-static void test_lossless(void) {
+TEST(lossless, "every query and mode: the target's tokens, no allocation") {
     static const char *const texts[] = {"static+retrieve:64",
                                         "static+retrieve:64@sem=hnsw_h",
                                         "static+retrieve:20@sem=hnsw_w",
@@ -291,7 +291,7 @@ static void test_lossless(void) {
 }
 
 /* With all rows searched, the index finds what the target's logits say: nothing changes. */
-static void test_hidden_query(void) {
+TEST(hidden_query, "an exact index finds the target's best logits") {
     world w;
     run r[4];
     world_make(&w, true, SPECRT_HNSW_INT8);
@@ -310,7 +310,7 @@ static void test_hidden_query(void) {
 }
 
 /* The ten rows with the greatest products with the missed token's own come in. */
-static void test_row_query(void) {
+TEST(row_query, "the neighbours of the missed token's row come in") {
     world w;
     run r;
     float logits[V];
@@ -351,7 +351,7 @@ static void observe(run *r, int32_t i, int32_t last) {
 
 /* The same events make the same cache, whenever a worker finds the time. Nothing that is found is seen
  * before a cycle ends. */
-static void test_async_same(void) {
+TEST(async_same, "the same events make the same cache") {
     world w;
     run a, b;
     hand h = {NULL, 0};
@@ -384,7 +384,7 @@ static void test_async_same(void) {
 }
 
 /* A worker that never comes holds nothing up: events are lost, and counted. */
-static void test_async_lost(void) {
+TEST(async_lost, "a worker that never comes holds nothing up") {
     world w;
     run r;
     hand h = {NULL, 0};
@@ -418,7 +418,7 @@ static void test_async_lost(void) {
 }
 
 /* Sessions share a worker, and may be closed while it works for them. */
-static void test_worker(void) {
+TEST(worker, "sessions close while a worker works for them") {
     world w;
     run r[3];
     specrt_worker *thread;
@@ -440,7 +440,7 @@ static void test_worker(void) {
 
 /* What a worker found comes in before the window is filled up: no more than the policy's bound, also where
  * the fill is for a tree wider than the window. */
-static void test_bounded(void) {
+TEST(bounded, "what a worker found is counted before the window is filled up") {
     world w;
     run r;
     hand h = {NULL, 0};
@@ -466,7 +466,7 @@ static void test_bounded(void) {
 }
 
 /* An index may name a search narrower than the ten that are asked of it. */
-static void test_narrow_index(void) {
+TEST(narrow_index, "an index whose own searches are narrower than ours") {
     const specrt_session_params params = {.n_logits = V};
     world w;
     run r;
@@ -485,7 +485,7 @@ static void test_narrow_index(void) {
 }
 
 /* What a turn of a conversation leaves, the next one finds; a new sequence does not. */
-static void test_turns(void) {
+TEST(turns, "a conversation keeps its state, a new sequence does not") {
     static const char *const texts[] = {"static:12+window:8@min=0@kver=0+retrieve:10",
                                         "static:12+window:8@min=0@kver=0+retrieve:10@mode=async"};
     for (int i = 0; i < 2; i++) {
@@ -528,7 +528,7 @@ static void test_turns(void) {
 
 /* A prompt's tokens come in, the last of them where not all find room, and so do the target's best there.
  * They make way for the first event. */
-static void test_prompt(void) {
+TEST(prompt, "a prompt fills the cache before the first event") {
     static const int32_t tokens[] = {20, 3, 30, 21, 22, 23, 20, 34, 25, 26, 27, 28, 29, 0, 32, 33};
     static const int32_t best[32] = {100, 101, 30, 3, 0, 1, 299}, no_token[2] = {V, -1};
     world w;
@@ -566,7 +566,7 @@ static void test_prompt(void) {
 }
 
 /* The next turn's prompt waits for what is being retrieved, so that the order of events is kept. */
-static void test_prompt_async(void) {
+TEST(prompt_async, "a prompt comes after the events before it") {
     world w;
     run r[2];
     specrt_worker *thread;
@@ -606,7 +606,7 @@ static void check_refused(const specrt_bundle *bundle, const specrt_head *head,
     CHECK_STR(err.msg, expected);
 }
 
-static void test_refused_policies(void) {
+TEST(refused_policies, "no index, another head, no rows to ask with") {
     world w, bare;
     world_make(&bare, false, SPECRT_HNSW_NONE);
     world_make(&w, true, SPECRT_HNSW_NONE);
@@ -665,7 +665,7 @@ static int any_commit(void *user, const specrt_draft *draft, const specrt_verdic
     return (void)user, (void)draft, (void)verdict, 0;
 }
 
-static void test_refused_calls(void) {
+TEST(refused_calls, "no worker, hidden states missing or of a wrong width") {
     world w;
     run r;
     specrt_error err;
@@ -702,20 +702,3 @@ static void test_refused_calls(void) {
     run_free(&r);
     world_free(&w);
 }
-
-static const test_case cases[] = {
-    {"lossless", "every query and mode: the target's tokens, no allocation", test_lossless},
-    {"hidden_query", "an exact index finds the target's best logits", test_hidden_query},
-    {"row_query", "the neighbours of the missed token's row come in", test_row_query},
-    {"async_same", "the same events make the same cache", test_async_same},
-    {"async_lost", "a worker that never comes holds nothing up", test_async_lost},
-    {"worker", "sessions close while a worker works for them", test_worker},
-    {"bounded", "what a worker found is counted before the window is filled up", test_bounded},
-    {"narrow_index", "an index whose own searches are narrower than ours", test_narrow_index},
-    {"turns", "a conversation keeps its state, a new sequence does not", test_turns},
-    {"prompt", "a prompt fills the cache before the first event", test_prompt},
-    {"prompt_async", "a prompt comes after the events before it", test_prompt_async},
-    {"refused_policies", "no index, another head, no rows to ask with", test_refused_policies},
-    {"refused_calls", "no worker, hidden states missing or of a wrong width", test_refused_calls},
-};
-TEST_MAIN(cases)

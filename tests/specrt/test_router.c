@@ -191,7 +191,7 @@ static specrt__source_level random_level(level *l, int32_t t, int32_t n) {
     return out;
 }
 
-static void test_forward(void) {
+TEST(forward, "every router's scores in double precision") {
     const char *policies[] = {NULL, "centroid", "cluster", "group"};
     for (int32_t router = 1; router <= 3; router++) {
         static world w;
@@ -345,7 +345,7 @@ static void check_rows(int32_t router, const char *policy, int32_t k) {
     close_world(&w);
 }
 
-static void test_choice(void) {
+TEST(choice, "levels hold the best clusters, by table, schedule, size and beam") {
     const int32_t table[] = {6, 4, 2, 1, 1, 1}, scaled[] = {12, 8, 4, 2, 2, 2};
     const int32_t harmonic[] = {12, 12, 2, 1, 1, 1};
     const int32_t flat[] = {5, 5, 5, 5, 5, 5}, one[] = {1, 1, 1, 1, 1, 1},
@@ -362,14 +362,14 @@ static void test_choice(void) {
     check_levels(SPECRT_ROUTER_CENTROID, "centroid:100%@always=0@schedule=flat", all);
 }
 
-static void test_per_row(void) {
+TEST(per_row, "every row scores its own clusters alone") {
     check_rows(SPECRT_ROUTER_DYNASPEC, "cluster:3@always=0@schedule=flat@beam=per_row", 3);
     check_rows(SPECRT_ROUTER_CORAL, "group:1@always=0@schedule=flat@beam=per_row", 1);
     check_rows(SPECRT_ROUTER_CENTROID, "centroid:5@always=0@schedule=flat@beam=per_row", 5);
 }
 
 /* The most frequent come along, once with mask; the cap cuts the last cluster short. */
-static void test_always_and_cap(void) {
+TEST(always_and_cap, "frequent tokens come along, the cap holds") {
     static world w;
     level l;
     int32_t count[N_IDS];
@@ -394,7 +394,7 @@ static void test_always_and_cap(void) {
 }
 
 /* Rows that every cluster has are scored once. */
-static void test_shared_rows(void) {
+TEST(shared_rows, "a row that is in several clusters is scored once") {
     static world w;
     level l;
     int32_t count[N_IDS];
@@ -416,7 +416,7 @@ static void test_shared_rows(void) {
 }
 
 /* Clusters that several rows take count once under the cap. */
-static void test_per_row_and_cap(void) {
+TEST(per_row_and_cap, "rows of the level, not of its rows, are capped") {
     static world w;
     level l;
     int32_t count[N_IDS];
@@ -479,13 +479,13 @@ static void check_in_place(int32_t first) {
     close_world(&w);
 }
 
-static void test_in_place(void) {
+TEST(in_place, "a head that lies cluster by cluster is not copied") {
     check_in_place(-1);
     check_in_place(0);
 }
 
 /* A hidden state that is not told reads as 0. */
-static void test_untold(void) {
+TEST(untold, "without what the pass is fed") {
     static world w;
     level l;
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "dynaspec", NULL);
@@ -502,7 +502,7 @@ static void test_untold(void) {
     close_world(&w);
 }
 
-static void test_no_allocation(void) {
+TEST(no_allocation, "routing never allocates") {
     static world w;
     level l;
     int32_t count[N_IDS];
@@ -520,7 +520,7 @@ static void test_no_allocation(void) {
 }
 
 /* Memory that runs out at any point leaves nothing behind. */
-static void test_memory(void) {
+TEST(memory, "every failed allocation is survived") {
     static world w;
     specrt_status status = SPECRT_STATUS_NO_MEMORY;
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster", NULL);
@@ -551,7 +551,7 @@ static void test_memory(void) {
 }
 
 /* Each sequence of a batch is routed by what its own rows are fed. */
-static void test_batch(void) {
+TEST(batch, "sequences of a batch are routed each by its own") {
     static world w;
     specrt_session *s[4];
     const specrt_session_params params = {.n_logits = N_IDS,
@@ -577,7 +577,7 @@ static void test_batch(void) {
 }
 
 /* In a tree that an application grows for itself. */
-static void test_no_token(void) {
+TEST(no_token, "a pass may be fed what is no token") {
     static world w;
     float hidden[N_COLS] = {0}, logprob = 0;
     int32_t tokens[] = {-1, INT32_MIN, INT32_MAX, N_IDS};
@@ -604,7 +604,7 @@ static void refuses(world *w, specrt_policy_desc pd, const specrt_bundle *bundle
     CHECK_HAS(err.msg, what);
 }
 
-static void test_refusals(void) {
+TEST(refusals, "heads, embeddings and bundles that do not fit") {
     static world w;
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster", NULL);
     specrt_head_desc embedding = {
@@ -658,7 +658,7 @@ static int larger(const void *a, const void *b) {
 }
 
 /* The most rows that a level can have, against the sizes in order. */
-static void test_bound(void) {
+TEST(bound, "the most rows of a level") {
     for (int round = 0; round < 300; round++) {
         int32_t starts[41] = {0}, sizes[40], n_clusters = 1 + below(40), sum = 0;
         for (int32_t m = 0; m < n_clusters; m++) {
@@ -680,21 +680,3 @@ static void test_bound(void) {
         }
     }
 }
-
-static const test_case cases[] = {
-    {"bound", "the most rows of a level", test_bound},
-    {"forward", "every router's scores in double precision", test_forward},
-    {"choice", "levels hold the best clusters, by table, schedule, size and beam", test_choice},
-    {"per_row", "every row scores its own clusters alone", test_per_row},
-    {"per_row_and_cap", "rows of the level, not of its rows, are capped", test_per_row_and_cap},
-    {"always_and_cap", "frequent tokens come along, the cap holds", test_always_and_cap},
-    {"shared_rows", "a row that is in several clusters is scored once", test_shared_rows},
-    {"in_place", "a head that lies cluster by cluster is not copied", test_in_place},
-    {"untold", "without what the pass is fed", test_untold},
-    {"no_allocation", "routing never allocates", test_no_allocation},
-    {"memory", "every failed allocation is survived", test_memory},
-    {"batch", "sequences of a batch are routed each by its own", test_batch},
-    {"no_token", "a pass may be fed what is no token", test_no_token},
-    {"refusals", "heads, embeddings and bundles that do not fit", test_refusals},
-};
-TEST_MAIN(cases)

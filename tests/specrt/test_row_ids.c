@@ -148,7 +148,7 @@ static void check_list(const specrt_shortlist *shortlist) {
     }
 }
 
-static void test_scattered(void) {
+TEST(scattered, "trees are those of a head with a row for every token") {
     static const char *const policies[] = {"full", "static:50", "window:300@min=1",
                                            "static:50+window:300@min=1",
                                            "window:5000@mode=stream@min=1@positions=tree"};
@@ -184,7 +184,7 @@ static void test_scattered(void) {
 }
 
 /* Windows shorter than what they see hold as many tokens as they may, all with rows. */
-static void test_short_window(void) {
+TEST(short_window, "full windows hold tokens with rows only") {
     specrt_policy *policy;
     open_all();
     specrt_session *s = open_session(head, "window:24", &policy);
@@ -199,7 +199,7 @@ static void test_short_window(void) {
     specrt_policy_close(policy);
 }
 
-static void test_static(void) {
+TEST(static, "a list keeps the ranks that have rows") {
     specrt__ranks_list *list;
     specrt__ranks_order ranks;
     int32_t n = 0;
@@ -215,7 +215,7 @@ static void test_static(void) {
 }
 
 /* Drafts over the application's list are those over a bundle of the same ranks. */
-static void test_own_list(void) {
+TEST(own_list, "an application's list is as good as a bundle's") {
     static const char *const policies[] = {"static:50", "static:80/20/50"};
     specrt__ranks_order ranks;
     open_all();
@@ -249,7 +249,7 @@ static void test_own_list(void) {
 }
 
 /* A head with ids skips what it has no row for, and refuses a list of nothing else. */
-static void test_own_list_rows(void) {
+TEST(own_list_rows, "of an application's list, tokens with rows") {
     int32_t absent = 0;
     specrt_policy *policy;
     specrt_error err;
@@ -270,7 +270,7 @@ static void test_own_list_rows(void) {
 }
 
 /* Rows without kernels of their own are decoded, in the head's order. */
-static void test_full_decoded(void) {
+TEST(full_decoded, "full over rows that are decoded") {
     static uint8_t q4[N_ROWS * 18];
     specrt_policy *policy;
     specrt_session *s;
@@ -324,7 +324,7 @@ static specrt_bundle *open_clusters(int32_t left_out, uint8_t **bytes) {
     return out;
 }
 
-static void test_refused(void) {
+TEST(refused, "ids twice, out of range, or none to propose") {
     int32_t bad[N_ROWS];
     open_all();
     memcpy(bad, ids, sizeof bad);
@@ -370,7 +370,7 @@ static void test_refused(void) {
 }
 
 /* A bundle of the target's head serves until a section depends on that very head. */
-static void test_bundle_head(void) {
+TEST(bundle_head, "bundles are checked as far as they depend on the head") {
     for (int depends = 0; depends < 2; depends++) {
         specrt_ident ident = {.n_vocab = V, .n_normal = V, .head_rows = V, .head_cols = D};
         specrt_bundle *b;
@@ -396,15 +396,3 @@ static void test_bundle_head(void) {
         free(ranks);
     }
 }
-
-static const test_case cases[] = {
-    {"scattered", "trees are those of a head with a row for every token", test_scattered},
-    {"short_window", "full windows hold tokens with rows only", test_short_window},
-    {"static", "a list keeps the ranks that have rows", test_static},
-    {"own_list", "an application's list is as good as a bundle's", test_own_list},
-    {"own_list_rows", "of an application's list, tokens with rows", test_own_list_rows},
-    {"full_decoded", "full over rows that are decoded", test_full_decoded},
-    {"refused", "ids twice, out of range, or none to propose", test_refused},
-    {"bundle_head", "bundles are checked as far as they depend on the head", test_bundle_head},
-};
-TEST_MAIN(cases)

@@ -91,7 +91,7 @@ static int block_elems(specrt_dtype dtype) {
 
 /* --- cases --- */
 
-static void test_golden(void) {
+TEST(golden, "block formats agree with ggml's Python package") {
     for (int k = 0; k < N_BLOCK_TYPES; k++) {
         specrt_dtype dtype = block_types[k];
         int n = block_elems(dtype) == 32 ? 128 : 512; /* four small blocks or two large */
@@ -124,7 +124,7 @@ static void random_block(specrt_dtype dtype, uint8_t *block, uint32_t *seed) {
     if (two) block[3] &= 0xBF;
 }
 
-static void test_formulas(void) {
+TEST(formulas, "block formats agree with their formulas on random bytes") {
     uint32_t seed = 7;
     for (int k = 0; k < N_BLOCK_TYPES; k++)
         for (int round = 0; round < 500; round++) {
@@ -140,7 +140,7 @@ static void test_formulas(void) {
         }
 }
 
-static void test_halves(void) {
+TEST(halves, "all 65,536 halves and bfloat16 values") {
     for (unsigned bits = 0; bits < 65536; bits++) {
         const uint16_t stored[2] = {(uint16_t)bits, 0};
         float halves[2] = {7, 7}, brains[2] = {7, 7}, half, brain;
@@ -158,7 +158,7 @@ static void test_halves(void) {
     }
 }
 
-static void test_alignment(void) {
+TEST(alignment, "rows may start anywhere") {
     const float values[3] = {1.5f, -2.25f, 1e-30f}, halves[3] = {1, -2, 0.5f};
     const uint16_t f16[3] = {0x3c00, 0xc000, 0x3800}, bf16[3] = {0x3f80, 0xc000, 0x3f00};
     uint8_t bytes[sizeof values + 1];
@@ -174,7 +174,7 @@ static void test_alignment(void) {
     CHECK(memcmp(halves, found, sizeof halves) == 0);
 }
 
-static void test_sizes(void) {
+TEST(sizes, "bytes of a row, and which rows cannot be") {
     CHECK_INT(specrt_row_bytes(SPECRT_DTYPE_F32, 4096), 16384);
     CHECK_INT(specrt_row_bytes(SPECRT_DTYPE_BF16, 1), 2);
     CHECK_INT(specrt_row_bytes(SPECRT_DTYPE_Q8_0, 4096), 4352);
@@ -186,7 +186,7 @@ static void test_sizes(void) {
     CHECK_INT(specrt_row_bytes((specrt_dtype)23, 256), 0);
 }
 
-static void test_refusals(void) {
+TEST(refusals, "integer types, unknown types and broken blocks") {
     float out[32];
     uint8_t row[256] = {0};
     CHECK_INT(specrt_row_decode(SPECRT_DTYPE_I64, row, 1, out), SPECRT_STATUS_UNSUPPORTED);
@@ -196,13 +196,3 @@ static void test_refusals(void) {
     CHECK_STR(specrt_dtype_name(SPECRT_DTYPE_Q5_K), "q5_k");
     CHECK(specrt_dtype_name((specrt_dtype)23) == NULL);
 }
-
-static const test_case cases[] = {
-    {"golden", "block formats agree with ggml's Python package", test_golden},
-    {"formulas", "block formats agree with their formulas on random bytes", test_formulas},
-    {"halves", "all 65,536 halves and bfloat16 values", test_halves},
-    {"alignment", "rows may start anywhere", test_alignment},
-    {"sizes", "bytes of a row, and which rows cannot be", test_sizes},
-    {"refusals", "integer types, unknown types and broken blocks", test_refusals},
-};
-TEST_MAIN(cases)

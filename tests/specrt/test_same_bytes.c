@@ -43,16 +43,10 @@ static void check(float temperature, uint64_t tokens, uint64_t sessions) {
     CHECK_INT(of_sessions, sessions);
 }
 
-static void test_greedy(void) {
+TEST(greedy, "tokens and saved sessions of six policies") {
     check(0, 0x0f360200824b3d24, 0x13e806c475cc124a);
 }
 
-static void test_sampled(void) {
+TEST(sampled, "the same at a temperature") {
     check(0.8f, 0x201b5418621ffb32, 0x4dc1d9ae8a63e7b1);
 }
-
-static const test_case cases[] = {
-    {"greedy", "tokens and saved sessions of six policies", test_greedy},
-    {"sampled", "the same at a temperature", test_sampled},
-};
-TEST_MAIN(cases)

@@ -45,20 +45,20 @@ static void check_lossless(truth_kind truth) {
     }
 }
 
-static void test_honest(void) {
+TEST(honest, "every policy and tree gives plain decoding's stream") {
     check_lossless(HONEST);
 }
 
-static void test_random(void) {
+TEST(random, "so do windows fed with chance") {
     check_lossless(RANDOM);
 }
 
-static void test_adversarial(void) {
+TEST(adversarial, "and with what the target likes least") {
     check_lossless(ADVERSARIAL);
 }
 
 /* A better list drafts better, and the statistics say so. */
-static void test_stats(void) {
+TEST(stats, "coverage, rows and accept length follow the policy") {
     setting full = {"full", HONEST, {4, 5, 20}, {.temperature = 0}};
     setting window = full, misled = full, bare = full;
     window.policy = "window:60@min=0";
@@ -99,7 +99,7 @@ static void test_stats(void) {
 
 /* Nothing of a sequence but its number is left for the next: named as before, it is the first one again,
  * else it is what a new session with the next number draws. */
-static void test_again(void) {
+TEST(again, "begin forgets everything") {
     setting set = {"static:30+window:48", HONEST, {4, 5, 20}, {0.8f, 0, 0, 0, 9, 1, 4}};
     run first, next, again, fresh;
     open_all();
@@ -124,7 +124,7 @@ static void test_again(void) {
 /* --- packed and indexed rows --- */
 
 /* The same drafts from the same rows, of which the indexed ones were never copied. */
-static void test_indexed(void) {
+TEST(indexed, "rows in place draft as packed ones") {
     setting packed = {"window:40@min=0", HONEST, {4, 5, 20}, {0.8f, 0, 0, 0, 9, 1, 4}};
     setting indexed = packed;
     run first, second;
@@ -142,7 +142,7 @@ static void test_indexed(void) {
 /* --- sums --- */
 
 /* Scores of a sum are a plain softmax over the union of its sources. Of those the window alone packs rows. */
-static void test_union(void) {
+TEST(union, "a sum is one softmax over the union of its sources") {
     enum { K = 6 };
     setting set = {"static:40+window:70@min=0", HONEST, {4, K, 20}, {.temperature = 0}};
     float hidden[D], *logits = (float *)malloc(V * sizeof *logits);
@@ -192,7 +192,7 @@ static bool at_level(const specrt_session *s, int32_t level, int32_t id) {
 }
 
 /* Every level is one softmax over its own prefix of the ranks and the window. */
-static void test_levels(void) {
+TEST(levels, "so is each level of a list with sizes by level") {
     setting set = {"static:60/25/9+window:40@min=0", HONEST, {4, 5, 20}, {.temperature = 0}};
     specrt_beam beam = {.n = 1};
     uint64_t state = 8;
@@ -321,7 +321,7 @@ static void check_batch(const char *text, const setting *set, specrt_draft_kind 
 }
 
 /* Rows that sequences share are multiplied once for all, and nobody sees a difference. */
-static void test_batch(void) {
+TEST(batch, "sequences expand together as one after another") {
     static const char *const texts[] = {"full",
                                         "static:60",
                                         "window:40",
@@ -340,7 +340,7 @@ static void test_batch(void) {
 }
 
 /* What is refused grows no tree. */
-static void test_batch_refused(void) {
+TEST(batch_refused, "but distinct ones of one policy, with rows for each") {
     setting set = {"static:60", HONEST, {1, 2, 3}, {.temperature = 0}};
     float hidden[3 * D] = {0};
     specrt_beam beams[2];
@@ -380,7 +380,7 @@ static void test_batch_refused(void) {
 }
 
 /* An application that grows its own tree asks for the list of each level. */
-static void test_route(void) {
+TEST(route, "trees of one's own get a list for every level") {
     setting set = {"static:60/25/9", HONEST, {4, 5, 20}, {.temperature = 0}};
     static const int32_t sizes[] = {60, 25, 9, 9, 9}, tokens[6] = {9, 8, 7, 6, 5, 4};
     const float logprobs[6] = {0}, hidden[6 * D] = {0};
@@ -437,7 +437,7 @@ static void *decode_thread(void *arg) {
     return r;
 }
 
-static void test_threads(void) {
+TEST(threads, "two sessions share a policy") {
     pthread_t threads[2];
     void *results[2];
     open_all();
@@ -455,7 +455,7 @@ static void test_threads(void) {
 
 /* A chain that is told by its tokens alone teaches what its draft and verdict do, and so does one whose last
  * token comes later; what the target said may be logits or its best tokens. */
-static void test_observe_chain(void) {
+TEST(observe_chain, "a chain's tokens tell what its draft and verdict do") {
     open_all();
     for (size_t i = 0; i < 2 * N_POLICIES; i++) {
         static run whole, chain;
@@ -474,7 +474,7 @@ static void test_observe_chain(void) {
 }
 
 /* A cycle that never got its last token is forgotten with its sequence. */
-static void test_left_open(void) {
+TEST(left_open, "a cycle without its last token goes with its sequence") {
     setting set = {"window:40@min=0", HONEST, {4, 1, 5}, {.temperature = 0}};
     const int32_t tokens[] = {5, 6, 7};
     specrt_session_stats stats;
@@ -516,7 +516,7 @@ static void test_left_open(void) {
 }
 
 /* Tokens of plain decoding, and what is refused. */
-static void test_observe_plain(void) {
+TEST(observe_plain, "plain decoding may be told, nonsense not") {
     setting set = {"window:40@min=0", HONEST, {4, 1, 5}, {.temperature = 0}};
     int32_t tokens[SPECRT_TREE_MAX_NODES + 1] = {5, 6, 7};
     float logits[V];
@@ -553,7 +553,7 @@ static void test_observe_plain(void) {
 }
 
 /* Tokens that are none are refused before anything is learnt. */
-static void test_bad_tokens(void) {
+TEST(bad_tokens, "tokens and nodes out of range are refused") {
     setting set = {"window:40@min=0", HONEST, {4, 5, 20}, {.temperature = 0}};
     int32_t tokens[3] = {5, V, 7}, parents[3] = {-1, 0, 1}, depths[3] = {0, 1, 2};
     const float logprobs[3] = {0};
@@ -615,7 +615,7 @@ static void test_bad_tokens(void) {
 }
 
 /* A sampled draft of no nodes, of more than were drafted, or that is no chain. */
-static void test_bad_drafts(void) {
+TEST(bad_drafts, "a sampled chain is verified as it was drafted, or not at all") {
     static float logits[6 * V];
     specrt_draft draft;
     specrt_verdict verdict;
@@ -657,24 +657,3 @@ static void test_bad_drafts(void) {
     specrt_session_close(s);
     specrt_policy_close(policy);
 }
-
-static const test_case cases[] = {
-    {"honest", "every policy and tree gives plain decoding's stream", test_honest},
-    {"random", "so do windows fed with chance", test_random},
-    {"adversarial", "and with what the target likes least", test_adversarial},
-    {"stats", "coverage, rows and accept length follow the policy", test_stats},
-    {"again", "begin forgets everything", test_again},
-    {"indexed", "rows in place draft as packed ones", test_indexed},
-    {"union", "a sum is one softmax over the union of its sources", test_union},
-    {"levels", "so is each level of a list with sizes by level", test_levels},
-    {"route", "trees of one's own get a list for every level", test_route},
-    {"batch", "sequences expand together as one after another", test_batch},
-    {"batch_refused", "but distinct ones of one policy, with rows for each", test_batch_refused},
-    {"threads", "two sessions share a policy", test_threads},
-    {"observe_chain", "a chain's tokens tell what its draft and verdict do", test_observe_chain},
-    {"left_open", "a cycle without its last token goes with its sequence", test_left_open},
-    {"observe_plain", "plain decoding may be told, nonsense not", test_observe_plain},
-    {"bad_drafts", "a sampled chain is verified as it was drafted, or not at all", test_bad_drafts},
-    {"bad_tokens", "tokens and nodes out of range are refused", test_bad_tokens},
-};
-TEST_MAIN(cases)

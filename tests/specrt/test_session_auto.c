@@ -42,7 +42,7 @@ static void close_scene(scene *c) {
 
 /* A session drafts from the leading rows that auto_draft names, in as many levels, and says who is a
  * member. */
-static void test_session_lists(void) {
+TEST(lists, "a session drafts from the rows chosen") {
     scene c;
     specrt_session *s;
     specrt_error err;
@@ -101,7 +101,7 @@ static void test_session_lists(void) {
 }
 
 /* Sessions of one batch that chose lists of other lengths draft as each would alone. */
-static void test_session_batch(void) {
+TEST(session_batch, "sessions of a batch with lists of other lengths") {
     static float hidden[2 * D];
     scene c;
     specrt_session *s[4];
@@ -227,14 +227,14 @@ static void check_session_tells(int32_t n_lists, const char *text) {
     close_scene(&c);
 }
 
-static void test_session_tells(void) {
+TEST(session_tells, "a session tells auto_draft what a host would") {
     state = 2; /* few seeds give every length in so few cycles */
     check_session_tells(1, "full");
     check_session_tells(2, "static:120");
 }
 
 /* Of a chain that is not the session's own, auto_draft learns its length and no probabilities. */
-static void test_told_chain(void) {
+TEST(told_chain, "what a session learns of a chain that it did not draft") {
     scene c;
     specrt_auto_stats before, after;
     specrt_auto *auto_draft;
@@ -271,7 +271,7 @@ static int by_size(const void *a, const void *b) {
 }
 
 /* The softmax over the 16 best; what is no number tells nothing. */
-static void test_session_certainty(void) {
+TEST(certainty, "what a session tells of a token, beside the softmax") {
     float logits[V], sorted[V];
     for (int round = 0; round < 200; round++) {
         double sum = 0;
@@ -290,12 +290,3 @@ static void test_session_certainty(void) {
     for (int32_t i = 0; i < V; i++) logits[i] = NAN;
     CHECK(isnan(specrt__session_certainty(logits, V, 3)));
 }
-
-static const test_case cases[] = {
-    {"lists", "a session drafts from the rows chosen", test_session_lists},
-    {"session_tells", "a session tells auto_draft what a host would", test_session_tells},
-    {"session_batch", "sessions of a batch with lists of other lengths", test_session_batch},
-    {"told_chain", "what a session learns of a chain that it did not draft", test_told_chain},
-    {"certainty", "what a session tells of a token, beside the softmax", test_session_certainty},
-};
-TEST_MAIN(cases)

@@ -5,7 +5,7 @@
 
 /* --- memory --- */
 
-static void test_no_allocation(void) {
+TEST(no_allocation, "nothing is allocated after creation") {
     static const char *const texts[] = {"full", "static:30+window:48", "microspec-paper",
                                         "static:30/20/60+window:48"};
     open_all();
@@ -27,7 +27,7 @@ static void test_no_allocation(void) {
 }
 
 /* Whatever allocation fails, creation says so and leaves nothing behind. */
-static void test_failed_allocations(void) {
+TEST(failed_allocations, "an allocation that fails is told, and nothing stays") {
     setting set = {"static:20+window:48+centroid:3", HONEST, {4, 1, 5}, {0.8f, 0, 0, 0, 9, 1, 4}};
     open_all();
     specrt_policy *policy = make_policy(set.policy);
@@ -53,7 +53,7 @@ static void test_failed_allocations(void) {
 /* --- members --- */
 
 /* Token 0 may end a text, too: it is a member from the start, and once. */
-static void test_first_terminator(void) {
+TEST(first_terminator, "token 0 may be one") {
     open_all();
     const specrt_policy_desc desc = {
         .text = "window:40@min=0", .terminators = &(int32_t){0}, .n_terminators = 1};
@@ -78,7 +78,7 @@ static void test_first_terminator(void) {
 }
 
 /* Heads are padded: rows behind the vocabulary stand for no token. */
-static void test_padding(void) {
+TEST(padding, "ids behind the vocabulary are never rows") {
     open_all();
     const specrt_policy_desc desc = {.text = "window:40@min=0", .n_vocab = V - 4};
     const specrt_session_params params = {.tree = {3, 1, 4}, .n_logits = V - 4};
@@ -114,7 +114,7 @@ static void distribution_of(const specrt_shortlist *list, const specrt_head_desc
 }
 
 /* Trees and sampled chains are drafted from the distribution of scaled and capped logits. */
-static void test_shape(void) {
+TEST(shape, "drafts are of the distribution that a scaled and capped head has") {
     static const float shapes[][2] = {{1, 0}, {0.25f, 0}, {1, 2}, {0.5f, 1.5f}};
     open_all();
     for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
@@ -158,7 +158,7 @@ static void test_shape(void) {
 }
 
 /* Marks of a policy are within those of a pool's tokens, which end where their memory does. */
-static void test_marks(void) {
+TEST(marks, "of a policy end with the tokens") {
     open_all();
     specrt_policy *policy = make_policy("static:30");
     specrt__pool pool = {.n_ids = V + 16 - V % 16};
@@ -176,14 +176,3 @@ static void test_marks(void) {
     free(pool.wants);
     specrt_policy_close(policy);
 }
-
-static const test_case cases[] = {
-    {"no_allocation", "nothing is allocated after creation", test_no_allocation},
-    {"failed_allocations", "an allocation that fails is told, and nothing stays",
-     test_failed_allocations},
-    {"shape", "drafts are of the distribution that a scaled and capped head has", test_shape},
-    {"first_terminator", "token 0 may be one", test_first_terminator},
-    {"marks", "of a policy end with the tokens", test_marks},
-    {"padding", "ids behind the vocabulary are never rows", test_padding},
-};
-TEST_MAIN(cases)

@@ -375,7 +375,7 @@ static void complete(app *a) {
     }
 }
 
-static void test_table(void) {
+TEST(table, "every call at every place is in order or refused, and then the text is right") {
     for (int k = 0; k < N_CALLS; k++)
         for (int place = 0; place < N_PLACES; place++)
             for (int i = 0; i < 6; i++) {
@@ -395,7 +395,7 @@ static void test_table(void) {
 }
 
 /* By chance: a status, or the right tokens. */
-static void test_chance(void) {
+TEST(chance, "calls by chance: a status, or plain decoding's tokens") {
     uint64_t state = 11;
     int64_t n_ok[N_CALLS] = {0}, n_refused[N_CALLS] = {0};
     for (int round = 0; round < (test_brief() ? 60 : 240); round++) {
@@ -415,7 +415,7 @@ static void test_chance(void) {
 }
 
 /* A verdict of another cycle, or of the first token, is not taken for this one's. */
-static void test_stale(void) {
+TEST(stale, "a verdict of another cycle is refused") {
     for (int i = 0; i < 2; i++) {
         app *a = app_open(0, 0);
         must(do_begin(a));
@@ -434,7 +434,7 @@ static void test_stale(void) {
 
 /* --- arguments --- */
 
-static void test_null(void) {
+TEST(null, "NULL for every argument that needs something") {
     app *a = app_open(1, 0);
     const specrt_target_rows rows = {.logits = a->logits}, none = {.logits = NULL};
     specrt_session *s = a->s, *absent = NULL;
@@ -513,7 +513,7 @@ static void test_null(void) {
 }
 
 /* Columns of logits that are none or too few, and requests that no session can answer. */
-static void test_widths(void) {
+TEST(widths, "wrong widths and requests") {
     specrt_session_params params = params_of(0.8f);
     specrt_session *s;
     specrt_error err;
@@ -552,7 +552,7 @@ static void test_widths(void) {
 }
 
 /* A turn begins where the target has read to, or before; of each place the farthest is taken. */
-static void test_positions(void) {
+TEST(positions, "a turn begins within what the target has read") {
     for (int place = 0; place < N_PLACES; place++) {
         app *a = app_open(1, 0.8f);
         go_to(a, place);
@@ -570,7 +570,7 @@ static void test_positions(void) {
 
 /* The key of a generation is three numbers, none added to another: no two texts are alike, and what has the
  * same three is the same. */
-static void test_keys(void) {
+TEST(keys, "seed, session and generation are three numbers") {
     enum { N = 4, LENGTH = 12 };
     int32_t text[N * N * N][LENGTH];
     const specrt_session_params params = params_of(1.5f);
@@ -602,15 +602,3 @@ static void test_keys(void) {
         for (int j = 0; j < i; j++) CHECK(memcmp(text[i], text[j], sizeof text[i]) != 0);
     specrt_session_close(s);
 }
-
-static const test_case cases[] = {
-    {"table", "every call at every place is in order or refused, and then the text is right",
-     test_table},
-    {"chance", "calls by chance: a status, or plain decoding's tokens", test_chance},
-    {"stale", "a verdict of another cycle is refused", test_stale},
-    {"null", "NULL for every argument that needs something", test_null},
-    {"widths", "wrong widths and requests", test_widths},
-    {"positions", "a turn begins within what the target has read", test_positions},
-    {"keys", "seed, session and generation are three numbers", test_keys},
-};
-TEST_MAIN(cases)

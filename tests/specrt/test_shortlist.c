@@ -82,7 +82,7 @@ static double value_at(const specrt_segment *s, int32_t row, int64_t col) {
     return specrt__base_float(specrt__base_load32(p + 4 * col));
 }
 
-static void test_logits(void) {
+TEST(logits, "segments of several types and sizes against doubles") {
     const int32_t shapes[][3] = {{1, 0, 0}, {3, 5, 2}, {0, 0, 7}, {128, 129, 127}, {300, 1, 513}};
     for (size_t t = 0; t < sizeof shapes / sizeof shapes[0]; t++) {
         enum { N = 5 };
@@ -116,7 +116,7 @@ static void test_logits(void) {
 }
 
 /* Rows that several sequences share: with and without a bias, side by side and here and there. */
-static void test_shared(void) {
+TEST(shared, "rows of several sequences") {
     enum { N = 3, ROWS = 301 };
     const int32_t sizes[3] = {ROWS, 1, ROWS};
     list *l = list_make(sizes, NULL, 6);
@@ -175,7 +175,7 @@ static double shaped_at(const list *l, const specrt_head_desc *desc, int s, int3
 
 /* Logits that are scaled and capped, and probabilities of those; what is masked stays out, and the bits of
  * a head that does neither are the products'. */
-static void test_shape(void) {
+TEST(shape, "scaled and capped logits and their probabilities by the definition") {
     enum { N = 3, K = 9, ROWS = 233 };
     static const float shapes[][2] = {{0, 0}, {1, 0}, {0.125f, 0}, {0, 5}, {2.5f, 30}};
     static const int32_t sizes[3] = {140, 60, 33}, masked[] = {4, 17};
@@ -225,7 +225,7 @@ static void test_shape(void) {
     }
 }
 
-static void test_parallel(void) {
+TEST(parallel, "lent threads and any order of tasks give the same bits") {
     enum { N = 6, K = 20 };
     const int32_t sizes[3] = {700, 300, 129};
     const int32_t n_rows = 1129;
@@ -318,7 +318,7 @@ static void logits_fill(float *x, int32_t n, int kind, uint64_t seed) {
     }
 }
 
-static void test_topk(void) {
+TEST(topk, "ranking and log-softmax by the definition, ties, NaN, infinities") {
     const int32_t shapes[][3] = {{1, 0, 0}, {3, 5, 2}, {20, 0, 21}, {300, 1, 413}};
     for (size_t t = 0; t < sizeof shapes / sizeof shapes[0]; t++) {
         list *l = list_make(shapes[t], NULL, t + 1);
@@ -336,7 +336,7 @@ static void test_topk(void) {
 }
 
 /* The order of rows and segments decides nothing. */
-static void test_order(void) {
+TEST(order, "the order of rows and segments decides nothing") {
     const int32_t sizes[3] = {40, 30, 20}, turned[3] = {20, 30, 40};
     list *a = list_make(sizes, NULL, 1), *b = list_make(turned, NULL, 2);
     float x[90], y[90], logprobs_a[30], logprobs_b[30];
@@ -349,7 +349,7 @@ static void test_order(void) {
     list_free(a), list_free(b);
 }
 
-static void test_arguments(void) {
+TEST(arguments, "sizes out of range") {
     const int32_t sizes[3] = {200, 100, 20};
     list *l = list_make(sizes, NULL, 1);
     static float x[320], hidden[N_COLS], logprobs[320];
@@ -372,7 +372,7 @@ static void test_arguments(void) {
     list_free(l);
 }
 
-static void test_no_allocation(void) {
+TEST(no_allocation, "step functions allocate nothing") {
     const int32_t sizes[3] = {200, 100, 20};
     fixture_allocator allocator = {0};
     specrt_env env = fixture_desc(&allocator);
@@ -405,7 +405,7 @@ static void check_scan(const float *x, int32_t n, int32_t k) {
     for (int32_t j = 0; j < n_expected; j++) CHECK_INT(ids[j], expected[j]);
 }
 
-static void test_scan(void) {
+TEST(scan, "the best few of a row, ties, NaN and infinities") {
     float x[900];
     for (int round = 0; round < 400; round++) {
         int32_t n = random_below(400);
@@ -427,7 +427,7 @@ static void test_scan(void) {
 }
 
 /* What the target is known to think best: of logits, of lists longer or shorter than asked for. */
-static void test_target_best(void) {
+TEST(target_best, "the target's best tokens, by logits or lists") {
     enum { N = 3, N_LOGITS = 7, K = 4 };
     float logits[N * N_LOGITS];
     int32_t lists[N * K], ids[K + 1], expected[K];
@@ -451,17 +451,3 @@ static void test_target_best(void) {
     CHECK_INT(specrt__shortlist_target_best(&none, 0, N_LOGITS, K, ids), 0);
     CHECK_INT(specrt__shortlist_target_best(&empty, 0, N_LOGITS, K, ids), 0);
 }
-
-static const test_case cases[] = {
-    {"logits", "segments of several types and sizes against doubles", test_logits},
-    {"shape", "scaled and capped logits and their probabilities by the definition", test_shape},
-    {"parallel", "lent threads and any order of tasks give the same bits", test_parallel},
-    {"topk", "ranking and log-softmax by the definition, ties, NaN, infinities", test_topk},
-    {"shared", "rows of several sequences", test_shared},
-    {"order", "the order of rows and segments decides nothing", test_order},
-    {"arguments", "sizes out of range", test_arguments},
-    {"no_allocation", "step functions allocate nothing", test_no_allocation},
-    {"scan", "the best few of a row, ties, NaN and infinities", test_scan},
-    {"target_best", "the target's best tokens, by logits or lists", test_target_best},
-};
-TEST_MAIN(cases)

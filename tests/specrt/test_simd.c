@@ -136,7 +136,7 @@ static void check_shape(specrt_dtype dtype, int64_t n_cols) {
     shape_free(s);
 }
 
-static void test_kernels(void) {
+TEST(kernels, "every format, shape, batch and instruction set: right, and the same bits") {
     const int64_t cols[] = {1,  2,  15, 16,  17,  31,  32,  33,   48,
                             63, 64, 96, 100, 255, 256, 768, 1000, 1056};
     for (size_t f = 0; f < N_FORMATS; f++)
@@ -145,7 +145,7 @@ static void test_kernels(void) {
 }
 
 /* A format's kernel equals the f32 kernel over decoded rows, bit for bit: decoding is exact. */
-static void test_decoded_alike(void) {
+TEST(decoded_alike, "a stored row scores as its decoded row") {
     for (size_t f = 1; f < N_FORMATS; f++) {
         shape *s = shape_make(formats[f], 256, 5 + f);
         float a[ROWS], b[ROWS];
@@ -162,7 +162,7 @@ static void test_decoded_alike(void) {
 }
 
 /* Infinities and NaN in weights or hidden states come out as IEEE 754 says, in no other row. */
-static void test_special_values(void) {
+TEST(special_values, "infinities and NaN") {
     const specrt__simd_kernels *family[3];
     float rows[5][40] = {{0}}, hidden[40], logits[5];
     for (int j = 0; j < 40; j++) hidden[j] = 1;
@@ -182,7 +182,7 @@ static void test_special_values(void) {
     }
 }
 
-static void test_sum_exp(void) {
+TEST(sum_exp, "sums of exponentials against doubles") {
     const specrt__simd_kernels *family[3];
     int n_families = families(family);
     enum { MOST = 5000 };
@@ -208,7 +208,7 @@ static void test_sum_exp(void) {
 }
 
 /* Where the first block begins that has something great or NaN, or the rest that is shorter. */
-static void test_find(void) {
+TEST(find, "the search for great logits against a loop") {
     const specrt__simd_kernels *family[3];
     enum { N = 300 };
     float x[N];
@@ -227,7 +227,7 @@ static void test_find(void) {
 }
 
 /* Rows of 8 bits against 64-bit sums, up to the greatest there may be. */
-static void test_tile_i8(void) {
+TEST(tile_i8, "products of 8-bit rows: whole numbers") {
     enum { COLS = 160 };
     static int8_t rows[4][COLS];
     static int16_t x[COLS];
@@ -251,14 +251,3 @@ static void test_tile_i8(void) {
             }
         }
 }
-
-static const test_case cases[] = {
-    {"kernels", "every format, shape, batch and instruction set: right, and the same bits",
-     test_kernels},
-    {"decoded_alike", "a stored row scores as its decoded row", test_decoded_alike},
-    {"special_values", "infinities and NaN", test_special_values},
-    {"sum_exp", "sums of exponentials against doubles", test_sum_exp},
-    {"tile_i8", "products of 8-bit rows: whole numbers", test_tile_i8},
-    {"find", "the search for great logits against a loop", test_find},
-};
-TEST_MAIN(cases)

@@ -158,7 +158,7 @@ static bool rounds_once(void) {
     return fmaf(x, x, 0x1p-80f) > 1 + 0x1p-11f;
 }
 
-static void test_signs(void) {
+TEST(signs, "every instruction set against plain sums of signs") {
     static uint8_t codes[SCAN_BLOCKS * 64 * SCAN_LINES], scales[SCAN_BLOCKS * 16];
     static int8_t constants[SCAN_BLOCKS * 16], q[SPECRT__SCAN_STATES * 32 * SCAN_LINES];
     static specrt__scan_hits hits[SPECRT__SCAN_STATES];
@@ -195,7 +195,7 @@ static int pair_of(const uint8_t *record, int32_t n_lines, int32_t k) {
     return 2 * (record[64 * line + in_line % width] >> 2 * (in_line / width) & 3) - 3;
 }
 
-static void test_pairs(void) {
+TEST(pairs, "and of pairs of bits") {
     enum { N = 70, LINES = 3 };
     static uint8_t bytes[N * 64 * LINES];
     static int8_t q[256 * LINES];
@@ -377,7 +377,7 @@ static void check_one(world *w, int32_t size, int32_t n_signs, int32_t keep, int
     }
 }
 
-static void test_one_state(void) {
+TEST(one_state, "what a state names against a full sort: fewer signs, keeps, parts, ties") {
     static world w;
     static const struct {
         int32_t n_rows, n_cols, signs, size, used, keep, n_places;
@@ -413,7 +413,7 @@ static void test_one_state(void) {
 
 /* What is counted as read: rows, the basis, signs with scales and constants of the scanned blocks, records.
  * Of the last try the best are guessed, rightly: no block is read twice. */
-static void test_bytes(void) {
+TEST(bytes, "what a pass reads") {
     static world w;
     static const struct {
         int32_t signs, rank, blocks, lines, states;
@@ -454,7 +454,7 @@ static void test_bytes(void) {
 
 /* Where rows of a cluster score alike, blocks of many clusters guess the bound: hardly a state is previewed
  * again. */
-static void test_guess(void) {
+TEST(guess, "bounds where rows of a cluster score alike") {
     static world w;
     enum { ROUNDS = 200, SIZE = 64, KEEP = 300 };
     float hidden[MOST_COLS], sure = 0;
@@ -480,7 +480,7 @@ static void test_guess(void) {
 }
 
 /* States that are no numbers name rows all the same. */
-static void test_no_numbers(void) {
+TEST(no_numbers, "states of NaN, infinity and zero") {
     static world w;
     float hidden[MOST_COLS], sure = 0;
     world_make(&w, 601, 20, 64, false);
@@ -542,7 +542,7 @@ static void check_levels(int32_t n_clusters, int32_t n_probed, int32_t size, con
     free(w.bytes);
 }
 
-static void test_levels(void) {
+TEST(levels, "what a level of several states names, by probability") {
     check_levels(0, 0, 600, "static:20+sketch:600@keep=1900"); /* more than lists have room for */
     check_levels(40, 20, 40, "static:20+sketch:40@keep=600@clusters=20");
 }
@@ -577,14 +577,14 @@ static void check_everything(const char *policy, specrt_dtype dtype) {
     free(w.bytes);
 }
 
-static void test_everything(void) {
+TEST(everything, "all rows named: the full vocabulary, bit for bit") {
     check_everything("sketch:601", SPECRT_DTYPE_F32);
     check_everything("sketch:601", SPECRT_DTYPE_Q4_0);                   /* decoded */
     check_everything("sketch:602@keep=603@scan=9999", SPECRT_DTYPE_F32); /* more than there are */
 }
 
 /* One row of one column is a head, too. */
-static void test_least(void) {
+TEST(least, "a head of one number") {
     size_t n_sketch, n;
     uint8_t *section = fixture_sketch(1, 1, 32, 7, &n_sketch);
     fixture_section s = {"sketch", 3, 32, section, n_sketch, n_sketch};
@@ -601,7 +601,7 @@ static void test_least(void) {
 
 /* --- what is refused --- */
 
-static void test_refused(void) {
+TEST(refused, "signs, heads, a missing bundle, clusters that are not there") {
     static world w;
     specrt_error err;
     specrt_policy *policy;
@@ -705,7 +705,7 @@ static size_t version_at(const world *w) {
 }
 
 /* Sizes that lie, numbers that are none, versions that were. */
-static void test_damaged(void) {
+TEST(damaged, "sizes that lie, numbers that are none, older versions") {
     static world w;
     const uint16_t huge = 0x7c00, endless = 0x7f80, negative = 0xbc00;
     const uint32_t nan = 0x7fc00000, old = 2, rows[2] = {601, 0xffffffff};
@@ -736,7 +736,7 @@ static void test_damaged(void) {
 }
 
 /* Clusters that overlap, are empty or end elsewhere, means without a scale, and a version without any. */
-static void test_damaged_clusters(void) {
+TEST(damaged_clusters, "clusters that are none") {
     static world w;
     const uint16_t endless = 0x7f80;
     const uint32_t one = 1, all = 601, three = 3;
@@ -755,20 +755,3 @@ static void test_damaged_clusters(void) {
     check_damage(&w, version_at(&w), &three, 4, content, "n_clusters: expected 0 in version 3");
     free(w.bytes);
 }
-
-static const test_case cases[] = {
-    {"signs", "every instruction set against plain sums of signs", test_signs},
-    {"pairs", "and of pairs of bits", test_pairs},
-    {"one_state", "what a state names against a full sort: fewer signs, keeps, parts, ties",
-     test_one_state},
-    {"bytes", "what a pass reads", test_bytes},
-    {"guess", "bounds where rows of a cluster score alike", test_guess},
-    {"no_numbers", "states of NaN, infinity and zero", test_no_numbers},
-    {"levels", "what a level of several states names, by probability", test_levels},
-    {"everything", "all rows named: the full vocabulary, bit for bit", test_everything},
-    {"least", "a head of one number", test_least},
-    {"damaged", "sizes that lie, numbers that are none, older versions", test_damaged},
-    {"damaged_clusters", "clusters that are none", test_damaged_clusters},
-    {"refused", "signs, heads, a missing bundle, clusters that are not there", test_refused},
-};
-TEST_MAIN(cases)

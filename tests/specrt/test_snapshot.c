@@ -243,7 +243,7 @@ static void check_round_trip(const setting *set, int place) {
     specrt_policy_close(policy);
 }
 
-static void test_stock(void) {
+TEST(stock, "the same where sessions hold rows together") {
     specrt_stock_stats stats;
     open_all();
     REQUIRE(!specrt_stock_create(head, NULL, NULL, &stock, NULL));
@@ -254,7 +254,7 @@ static void test_stock(void) {
     stock = NULL;
 }
 
-static void test_round_trip(void) {
+TEST(round_trip, "a session that is loaded drafts what the saved one goes on to draft") {
     open_all();
     for (int i = 0; i < N_SETTINGS; i++)
         for (int place = 0; place < PLACES; place++)
@@ -263,7 +263,7 @@ static void test_round_trip(void) {
 }
 
 /* Whatever another text taught it, the answer is plain decoding's. */
-static void test_lossless(void) {
+TEST(lossless, "whatever was loaded, the answer is plain decoding's") {
     static uint8_t bytes[MAX_BYTES];
     open_all();
     for (int i = 0; i < N_SETTINGS; i++) {
@@ -299,7 +299,7 @@ static void test_lossless(void) {
 }
 
 /* The bound is known beforehand and stays; what does not fit is not written; nothing is allocated. */
-static void test_size(void) {
+TEST(size, "bounded, known beforehand, nothing allocated") {
     static uint8_t bytes[MAX_BYTES], canary[MAX_BYTES];
     open_all();
     for (int i = 0; i < N_SETTINGS; i++) {
@@ -330,7 +330,7 @@ static void test_size(void) {
 }
 
 /* A policy's text is part of what a save may take. */
-static void test_size_of_text(void) {
+TEST(size_of_text, "two texts of one policy differ by their lengths") {
     static const char *const texts[2] = {"window:40", "window:40@min=0@kver=8"};
     size_t bounds[2], lengths[2];
     open_all();
@@ -348,7 +348,7 @@ static void test_size_of_text(void) {
 
 /* What ids mean to a policy, by the words that docs/FORMAT.md names: with tokens that are never proposed, and
  * without. */
-static void test_digest(void) {
+TEST(digest, "what ids mean, by its definition") {
     static uint8_t bytes[MAX_BYTES];
     open_all();
     for (int i = 0; i < 2; i++) {
@@ -373,7 +373,7 @@ static void test_digest(void) {
 }
 
 /* Not while a tree is drafted; a draft that was left is no hindrance. */
-static void test_between_cycles(void) {
+TEST(between_cycles, "not while a tree is drafted") {
     static uint8_t bytes[MAX_BYTES];
     static run r;
     specrt_draft draft;
@@ -426,7 +426,7 @@ static size_t save_late(run *r, specrt_policy **policy, uint8_t *bytes) {
     return save(r->s, bytes);
 }
 
-static void test_damaged(void) {
+TEST(damaged, "cut or flipped anywhere: an exact status") {
     static uint8_t bytes[MAX_BYTES], copy[MAX_BYTES];
     static run r;
     specrt_policy *policy;
@@ -485,7 +485,7 @@ static void refuses_swapped(const char *text, int32_t place, const uint8_t *byte
 
 /* Without a window nothing is filled up: the rows, and the ids that may not be proposed, tell policies
  * apart. */
-static void test_mismatch_static(void) {
+TEST(mismatch_static, "other rows, or other ids that are invalid") {
     static uint8_t bytes[MAX_BYTES];
     open_all();
     specrt_policy *policy = make_policy("static:12", bundle);
@@ -499,7 +499,7 @@ static void test_mismatch_static(void) {
     specrt_policy_close(policy);
 }
 
-static void test_mismatch(void) {
+TEST(mismatch, "another policy or vocabulary") {
     static uint8_t bytes[MAX_BYTES], other_bytes[MAX_BYTES];
     static run r;
     open_all();
@@ -594,7 +594,7 @@ static const forgery forgeries[] = {
     {"order", -1, 0, 0, 128, 72},
 };
 
-static void test_hostile(void) {
+TEST(hostile, "lists that no session has, under a right checksum") {
     static uint8_t bytes[MAX_BYTES], copy[MAX_BYTES];
     static run r;
     specrt_policy *policy;
@@ -631,7 +631,7 @@ static void test_hostile(void) {
 }
 
 /* A chain that waits for its last token: as many of the target's best as it has tokens, or none. */
-static void test_hostile_chain(void) {
+TEST(hostile_chain, "one that waits for its last token, cut or forged") {
     static uint8_t bytes[MAX_BYTES];
     static run r;
     open_all();
@@ -672,7 +672,7 @@ static void test_hostile_chain(void) {
 }
 
 /* A chain of which the target's choices were not told teaches no more once it was saved. */
-static void test_untold_chain(void) {
+TEST(untold_chain, "one of which the target said nothing") {
     static uint8_t bytes[MAX_BYTES], again[MAX_BYTES];
     const int32_t tokens[] = {5, 6, 7};
     open_all();
@@ -694,7 +694,7 @@ static void test_untold_chain(void) {
 
 /* Sessions that version 1 saved: in an answer, with an open chain, and in a turn's prompt. The files do not
  * say where. Never replace the files. */
-static void test_golden(void) {
+TEST(golden, "sessions saved by version 1 go on") {
     const struct {
         const char *path;
         int setting, place;
@@ -725,22 +725,3 @@ static void test_golden(void) {
         specrt_policy_close(policy);
     }
 }
-
-static const test_case cases[] = {
-    {"round trip", "a session that is loaded drafts what the saved one goes on to draft",
-     test_round_trip},
-    {"stock", "the same where sessions hold rows together", test_stock},
-    {"lossless", "whatever was loaded, the answer is plain decoding's", test_lossless},
-    {"size", "bounded, known beforehand, nothing allocated", test_size},
-    {"size_of_text", "two texts of one policy differ by their lengths", test_size_of_text},
-    {"between cycles", "not while a tree is drafted", test_between_cycles},
-    {"digest", "what ids mean, by its definition", test_digest},
-    {"damaged", "cut or flipped anywhere: an exact status", test_damaged},
-    {"mismatch", "another policy or vocabulary", test_mismatch},
-    {"mismatch static", "other rows, or other ids that are invalid", test_mismatch_static},
-    {"hostile", "lists that no session has, under a right checksum", test_hostile},
-    {"untold chain", "one of which the target said nothing", test_untold_chain},
-    {"golden", "sessions saved by version 1 go on", test_golden},
-    {"hostile chain", "one that waits for its last token, cut or forged", test_hostile_chain},
-};
-TEST_MAIN(cases)

@@ -40,7 +40,7 @@ static void check_wanted(const specrt_session *s, const int32_t *output, int32_t
 }
 
 /* Half way, another session goes on from what the first one saved; both begin once more. */
-static void test_recent(void) {
+TEST(recent, "a source of one's own learns, is saved and begins anew") {
     static float rows[V * D];
     static int32_t output[3 * N_CYCLES + 1];
     static uint8_t saved[1 << 16];
@@ -76,7 +76,7 @@ static void test_recent(void) {
     specrt_head_close(head);
 }
 
-static void test_text(void) {
+TEST(text, "its name is one of a policy's") {
     specrt_error err;
     CHECK_INT(specrt_policy_check("static:9+recent", NULL), SPECRT_STATUS_OK);
     CHECK_INT(specrt_policy_check("recent@n=7", &err), SPECRT_STATUS_BAD_ARG);
@@ -84,9 +84,3 @@ static void test_text(void) {
     CHECK_INT(specrt_policy_check("resent", &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "sketch, recent, frspec");
 }
-
-static const test_case cases[] = {
-    {"text", "its name is one of a policy's", test_text},
-    {"recent", "a source of one's own learns, is saved and begins anew", test_recent},
-};
-TEST_MAIN(cases)

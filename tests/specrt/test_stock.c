@@ -255,7 +255,7 @@ static int64_t run_batches(world *w, const specrt_session_params *kind, int cost
     return n_shared;
 }
 
-static void test_batches(void) {
+TEST(batches, "any batch drafts as sessions with rows of their own") {
     static const char *const policies[] = {"window:90@min=120", "static:60+window:80@kver=8",
                                            "static:20+retrieve:40@graph=off@prompt=tokens",
                                            "static:60/25/9+window:40@min=0"};
@@ -297,7 +297,7 @@ static void lend(void *user, int64_t n, void (*task)(void *arg, int64_t i), void
     sl_parallel_for(3, n, lent_task, &l);
 }
 
-static void test_threads(void) {
+TEST(threads, "also on lent threads") {
     static world w;
     specrt_env env = {.parallel_for = lend};
     world_open(&w, SPECRT_DTYPE_F16, true, "window:300@min=300", &env);
@@ -309,7 +309,7 @@ static void test_threads(void) {
 /* --- limits --- */
 
 /* As many sessions as there is room for, whatever they hold; the next when one has gone. */
-static void test_full(void) {
+TEST(full, "a full stock refuses the next session, not a row") {
     static world w;
     specrt_session *s[3];
     specrt_session_params params = {.n_logits = V, .tree = {2, 1, 3}};
@@ -341,7 +341,7 @@ static void test_full(void) {
     world_close(&w);
 }
 
-static void test_refused(void) {
+TEST(refused, "what is no stock, and another head's") {
     static world w, other;
     static const double bad[3] = {1, 0, INFINITY};
     const specrt_stock_params refused[] = {{.n_rows = -1},
@@ -379,7 +379,7 @@ static void test_refused(void) {
 }
 
 /* Memory is asked for in create, and given back where there is too little of it. */
-static void test_memory(void) {
+TEST(memory, "everything is allocated in create") {
     static world w;
     fixture_allocator a = {0};
     specrt_env env = fixture_desc(&a);
@@ -420,13 +420,3 @@ static void test_memory(void) {
     world_close(&w);
     CHECK_INT(a.n_live, 0);
 }
-
-static const test_case cases[] = {
-    {"batches", "any batch drafts as sessions with rows of their own", test_batches},
-    {"threads", "also on lent threads", test_threads},
-    {"full", "a full stock refuses the next session, not a row", test_full},
-    {"refused", "what is no stock, and another head's", test_refused},
-    {"memory", "everything is allocated in create", test_memory},
-};
-
-TEST_MAIN(cases)

@@ -172,7 +172,7 @@ static void draft_some(world *w, specrt_dtype dtype) {
     }
 }
 
-static void test_levels(void) {
+TEST(levels, "rows and logits of every level, f32 and decoded heads") {
     static world w;
     static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_Q4_0};
     for (int i = 0; i < 2; i++) {
@@ -185,7 +185,7 @@ static void test_levels(void) {
 }
 
 /* Paths whose probabilities are too small for a float count by what they are to each other. */
-static void test_unlikely(void) {
+TEST(unlikely, "paths of e^-100") {
     static world w;
     static const float hidden[2 * N_COLS], logprobs[2] = {-100, -101};
     world_make(&w, SPECRT_DTYPE_F32, "static:20+successor:12");
@@ -199,7 +199,7 @@ static void test_unlikely(void) {
     world_free(&w);
 }
 
-static void test_select(void) {
+TEST(select, "the k greatest, against their definition") {
     uint64_t keys[300];
     for (int round = 0; round < 2000; round++) {
         int32_t n = 1 + below(300), k = 1 + below(n);
@@ -211,7 +211,7 @@ static void test_select(void) {
     }
 }
 
-static void test_missing(void) {
+TEST(missing, "a bundle without the graph, no bundle") {
     static float rows[N_IDS * 32];
     size_t n;
     specrt_error err;
@@ -238,7 +238,7 @@ static void test_missing(void) {
 }
 
 /* A graph has no tokens beyond a head that has a row for each of its own; a head of few rows may. */
-static void test_narrow_head(void) {
+TEST(narrow_head, "a graph of more tokens than the head has rows") {
     static float rows[(N_IDS - 1) * 32];
     static int32_t ids[N_IDS - 2];
     const specrt_policy_desc pd = {.text = "successor:12"};
@@ -269,12 +269,3 @@ static void test_narrow_head(void) {
     free(bytes);
     free(graph);
 }
-
-static const test_case cases[] = {
-    {"levels", "rows and logits of every level, f32 and decoded heads", test_levels},
-    {"unlikely", "paths of e^-100", test_unlikely},
-    {"select", "the k greatest, against their definition", test_select},
-    {"missing", "a bundle without the graph, no bundle", test_missing},
-    {"narrow head", "a graph of more tokens than the head has rows", test_narrow_head},
-};
-TEST_MAIN(cases)

@@ -188,7 +188,7 @@ static int read_trace(const uint8_t *p, size_t n, specrt_status *status, bool *c
     return count;
 }
 
-static void test_round_trip(void) {
+TEST(round_trip, "records of all kinds over several blocks") {
     enum { N = 3000 };
     bytes b = write_trace(N);
     specrt_status status;
@@ -216,7 +216,7 @@ static size_t block_at(const bytes *b, int number) {
     return at;
 }
 
-static void test_cut(void) {
+TEST(cut, "a file cut anywhere reads up to the cut") {
     enum { N = 3000 };
     bytes b = write_trace(N);
     int last = N;
@@ -241,7 +241,7 @@ static void test_cut(void) {
     free(b.p);
 }
 
-static void test_damage(void) {
+TEST(damage, "a flipped bit anywhere is found") {
     bytes b = write_trace(40);
     specrt_status status;
     bool cut;
@@ -261,7 +261,7 @@ static void test_damage(void) {
 }
 
 /* Damage under checksums that are right. */
-static void test_inconsistent(void) {
+TEST(inconsistent, "damage under checksums that are right") {
     const struct {
         uint8_t version;
         uint32_t n_said; /* bytes of terminators and policy */
@@ -339,7 +339,7 @@ static uint32_t adler(const uint8_t *p, size_t n, uint32_t before) {
 }
 
 /* A file with the checksums that writers in Python take. */
-static void test_adler(void) {
+TEST(adler, "checksums of another kind") {
     enum { N = 3000 };
     bytes b = write_trace(N);
     specrt_status status;
@@ -363,7 +363,7 @@ static void test_adler(void) {
 }
 
 /* Words of the header that no writer puts there, under a right checksum. */
-static void test_header_words(void) {
+TEST(header_words, "that no writer puts there") {
     static const struct {
         size_t at;
         int32_t value;
@@ -386,7 +386,7 @@ static void test_header_words(void) {
 }
 
 /* Hidden states have blocks of their own, of which who does not want them reads nothing. */
-static void test_hidden(void) {
+TEST(hidden, "states in blocks of their own, which may be skipped") {
     enum { N = 3000 };
     static content c;
     bytes b = write_trace(N);
@@ -418,7 +418,7 @@ static void test_hidden(void) {
 }
 
 /* What the header says of the recording; a file of version 1 says none of it, and reads on. */
-static void test_header(void) {
+TEST(header, "what a trace says of its recording, in either version") {
     bytes b = write_trace(5);
     specrt_trace_reader *r;
     specrt_trace_record record;
@@ -520,7 +520,7 @@ static void make_old(int i, content *c) {
     r->tree_top_ids = c->tree_top_ids;
 }
 
-static void test_golden(void) {
+TEST(golden, "a file of version 2 reads as it was written") {
     static content c;
     specrt_trace_reader *r;
     specrt_trace_record record;
@@ -547,7 +547,7 @@ static void test_golden(void) {
 }
 
 /* Each number, and the policy's text, at its limits and beyond them. */
-static void test_limits(void) {
+TEST(limits, "the least and the most of each number") {
     bytes b = {0};
     specrt_trace_writer *w;
     specrt_trace_reader *r;
@@ -585,7 +585,7 @@ static void test_limits(void) {
 }
 
 /* A record that fits into a block, but not beside the one before it. */
-static void test_full_block(void) {
+TEST(full_block, "a record that does not fit beside others") {
     enum { D = 1 << 18, T = 15, N = (1 << 22) - 1 };
     const specrt_trace_info wide = {.n_vocab = 1, .d_target = D, .n_top = T, .n_ids = 1};
     bytes b = {0};
@@ -611,14 +611,14 @@ static void test_full_block(void) {
 }
 
 /* As many as were asked for, and no more. */
-static void test_to_f16(void) {
+TEST(to_f16, "as many halves as were asked for") {
     const float x[] = {1, -2, 65504};
     uint16_t halves[] = {7, 7, 7};
     specrt_to_f16(x, 2, halves);
     CHECK(halves[0] == 0x3c00 && halves[1] == 0xc000 && halves[2] == 7);
 }
 
-static void test_refusals(void) {
+TEST(refusals, "records, traces and files that do not fit") {
     static content c;
     bytes b = {0};
     specrt_trace_writer *w;
@@ -682,7 +682,7 @@ static void test_refusals(void) {
 }
 
 /* Out of memory at any call is a status. */
-static void test_memory(void) {
+TEST(memory, "out of memory at any call") {
     static content c;
     bytes whole = write_trace(30);
     for (int fail_at = 1; fail_at < 6; fail_at++) {
@@ -709,21 +709,3 @@ static void test_memory(void) {
     }
     free(whole.p);
 }
-
-static const test_case cases[] = {
-    {"round_trip", "records of all kinds over several blocks", test_round_trip},
-    {"cut", "a file cut anywhere reads up to the cut", test_cut},
-    {"damage", "a flipped bit anywhere is found", test_damage},
-    {"inconsistent", "damage under checksums that are right", test_inconsistent},
-    {"header_words", "that no writer puts there", test_header_words},
-    {"hidden", "states in blocks of their own, which may be skipped", test_hidden},
-    {"header", "what a trace says of its recording, in either version", test_header},
-    {"adler", "checksums of another kind", test_adler},
-    {"golden", "a file of version 2 reads as it was written", test_golden},
-    {"limits", "the least and the most of each number", test_limits},
-    {"full_block", "a record that does not fit beside others", test_full_block},
-    {"to_f16", "as many halves as were asked for", test_to_f16},
-    {"refusals", "records, traces and files that do not fit", test_refusals},
-    {"memory", "out of memory at any call", test_memory},
-};
-TEST_MAIN(cases)

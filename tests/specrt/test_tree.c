@@ -106,7 +106,7 @@ static void run_random(specrt_tree_params params, int k, int n_steps) {
     specrt_tree_close(tree);
 }
 
-static void test_random(void) {
+TEST(random, "beams and trees equal a brute-force sort, under many ties") {
     for (int i = 0; i < 300; i++) {
         specrt_tree_params p = {1 + (int32_t)random_below(7), 1 + (int32_t)random_below(10),
                                 2 + (int32_t)random_below(63)};
@@ -117,7 +117,7 @@ static void test_random(void) {
     run_random((specrt_tree_params){4, 8, 32}, 8, 4);
 }
 
-static void test_chain(void) {
+TEST(chain, "topk = 1 is a chain") {
     specrt_tree_params chain = {4, 1, 5};
     specrt_tree *tree;
     specrt_beam beam;
@@ -142,7 +142,7 @@ static void test_chain(void) {
 }
 
 /* Impossible proposals are never drafted, and certain ones never lose their parent. */
-static void test_extremes(void) {
+TEST(extremes, "-inf and NaN never drafted; probability 1 keeps parents") {
     specrt_tree_params p = {3, 2, 3};
     specrt_tree *tree;
     specrt_beam beam;
@@ -173,7 +173,7 @@ static void test_extremes(void) {
 }
 
 /* Every proposal as good as its parent: the earlier wins, so the first levels are kept whole. */
-static void test_forced_ties(void) {
+TEST(forced_ties, "where all tie, the earliest nodes are kept with their parents") {
     enum { K = 10 };
     int32_t ids[K * K];
     const float certain[K * K] = {0};
@@ -196,7 +196,7 @@ static void test_forced_ties(void) {
     specrt_tree_close(tree);
 }
 
-static void test_limits(void) {
+TEST(limits, "bad sizes are refused, defaults are EAGLE-2's") {
     specrt_tree *tree;
     specrt_error err;
     const specrt_tree_params bad[] = {{33, 1, 2}, {-1, 1, 2}, {6, 65, 60}, {6, 10, 65}, {6, 10, 1}};
@@ -220,7 +220,7 @@ static void test_limits(void) {
 }
 
 /* Rows that are not the beam's, more proposals a row than topk, and a level too many. */
-static void test_refused(void) {
+TEST(refused, "rows that are no beam, and levels that are too many") {
     const specrt_tree_params p = {2, 3, 10};
     const int32_t ids[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     const float logprobs[12] = {0};
@@ -241,14 +241,3 @@ static void test_refused(void) {
     specrt_tree_close(tree);
     CHECK_INT(allocator.n_live, 0);
 }
-
-static const test_case cases[] = {
-    {"random", "beams and trees equal a brute-force sort, under many ties", test_random},
-    {"chain", "topk = 1 is a chain", test_chain},
-    {"extremes", "-inf and NaN never drafted; probability 1 keeps parents", test_extremes},
-    {"forced_ties", "where all tie, the earliest nodes are kept with their parents",
-     test_forced_ties},
-    {"refused", "rows that are no beam, and levels that are too many", test_refused},
-    {"limits", "bad sizes are refused, defaults are EAGLE-2's", test_limits},
-};
-TEST_MAIN(cases)

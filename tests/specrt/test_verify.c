@@ -22,7 +22,7 @@ static const specrt_sampling settings[] = {
 };
 enum { N_SETTINGS = sizeof settings / sizeof settings[0] };
 
-static void test_distribution(void) {
+TEST(distribution, "draws follow temperature, top-k, top-p and min-p") {
     float logits[V];
     for (int i = 0; i < V; i++) logits[i] = (float)(4 * random_real());
     logits[3] = logits[11]; /* a tie */
@@ -58,7 +58,7 @@ static void check_weights(specrt_verifier *v, const float *logits, int n) {
 }
 
 /* Vocabularies around the sizes of blocks, with ties, NaN and -inf, under random filters. */
-static void test_filters(void) {
+TEST(filters, "they keep the definition's tokens, at any size and under ties") {
     static float logits[DISTRIBUTION_MAX_VOCAB];
     static const int sizes[] = {1, 2, 15, 16, 17, 63, 64, 65, 1000, 1023, 1024, 1025, 3000};
     for (int round = 0; round < 400; round++) {
@@ -144,7 +144,7 @@ static void check_picks(const specrt_sampling *s, float *logits, int n, int n_dr
     specrt_verifier_close(v);
 }
 
-static void test_blocks(void) {
+TEST(blocks, "vocabularies to 128,256: picks over blocks, empty, full and tied") {
     static float logits[2 * DISTRIBUTION_MAX_VOCAB];
     static const int sizes[] = {1, 1023, 1024, 1025, DISTRIBUTION_MAX_VOCAB};
     static const specrt_sampling filters[] = {
@@ -164,7 +164,7 @@ static void test_blocks(void) {
 }
 
 /* A draw of 0, and draws on a running sum: tokens without mass are never picked. */
-static void test_pick_edges(void) {
+TEST(pick_edges, "draws on a running sum pick tokens that have mass") {
     enum { N = 3000 };
     static float logits[N];
     const specrt_sampling s = {1, 0, 0, 0, 1, 1, 0};
@@ -182,7 +182,7 @@ static void test_pick_edges(void) {
 }
 
 /* Sums go by eight lanes, which are added pairwise: to the bit, and over nothing that lies behind. */
-static void test_sum(void) {
+TEST(sum, "in lanes, to the bit") {
     float *x = (float *)calloc(9, sizeof *x), small = 0x1p-60f;
     x[0] = small, x[2] = 1, x[3] = -1;
     CHECK(specrt__verify_sum(x, 8) == (double)small);
@@ -194,7 +194,7 @@ static void test_sum(void) {
 }
 
 /* Logits that end where a page does: nothing behind the last one is read. */
-static void test_page_end(void) {
+TEST(page_end, "nothing behind a row of logits is read") {
     static const int sizes[] = {1, 63, 1023, 1024, 1025, 5000};
     static const specrt_sampling filters[] = {{0, 0, 0, 0, 1, 1, 0},
                                               {1, 0, 0, 0, 1, 1, 0},
@@ -229,7 +229,7 @@ static void check_drawn(const specrt_sampling *s, const float *logits, int first
 }
 
 /* Where the running sum is the mass to the bit, the nucleus ends. */
-static void test_nucleus_edge(void) {
+TEST(nucleus_edge, "the mass, or the least share, reached to the bit") {
     const specrt_sampling s = {1, 0, 0.5f, 0, 1, 1, 0};
     const specrt_sampling least = {1, 0, 0, 0.5f, 1, 1, 0}; /* of the best: those weigh as much */
     float logits[6];
@@ -245,7 +245,7 @@ static void test_nucleus_edge(void) {
 
 /* Rows with an infinite best: the greedy token, whatever the temperature. Rows that hold no distribution:
  * none. */
-static void test_degenerate(void) {
+TEST(degenerate, "rows of NaN and infinities give the greedy token") {
     float logits[V];
     for (int k = 0; k < N_SETTINGS; k++) {
         specrt_verifier *v;
@@ -265,7 +265,7 @@ static void test_degenerate(void) {
 
 /* One NaN anywhere, also behind the best token and beside others that are infinite, is found; behind the
  * vocabulary it is padding. */
-static void test_nan(void) {
+TEST(nan, "NaN is refused wherever it is") {
     enum { N = 200, N_VOCAB = 190 };
     float logits[2 * N];
     const int32_t tokens[2] = {3, 4}, parents[2] = {-1, 0};
@@ -291,7 +291,7 @@ static void test_nan(void) {
 }
 
 /* Padding is never emitted, however great its logits; the distribution is that of the vocabulary alone. */
-static void test_padding(void) {
+TEST(padding, "columns behind the vocabulary are never emitted") {
     enum { N = 64, N_VOCAB = 50 };
     float padded[3 * N], plain[3 * N_VOCAB];
     const int32_t tokens[3] = {3, 4, 5}, parents[3] = {-1, 0, 0}, ids[1] = {4};
@@ -326,7 +326,7 @@ static void test_padding(void) {
 }
 
 /* A temperature near 0 is greedy, not a division by zero. */
-static void test_cold(void) {
+TEST(cold, "temperatures near 0 are greedy") {
     const float temperatures[] = {1e-45f, 1e-38f, 1e-20f, 1e-5f};
     float logits[V] = {0};
     logits[12] = 1e-3f, logits[2] = -3e38f;
@@ -339,7 +339,7 @@ static void test_cold(void) {
     }
 }
 
-static void test_greedy(void) {
+TEST(greedy, "ties to the lower id, NaN never") {
     specrt_verifier *v;
     float logits[V] = {0};
     REQUIRE(specrt_verifier_create(V, V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
@@ -379,7 +379,7 @@ static int random_tree(int32_t root, int32_t *tokens, int32_t *parents) {
 }
 
 /* Whatever is drafted, the stream is the one of plain decoding. */
-static void test_stream(void) {
+TEST(stream, "any draft leaves plain decoding's stream as it is") {
     static float logits[SPECRT_TREE_MAX_NODES][V];
     for (int k = -1; k < N_SETTINGS; k++) {
         enum { LENGTH = 300 };
@@ -419,7 +419,7 @@ static void test_stream(void) {
 /* ---- sampled chains ------------------------------------------------------------------------- */
 
 /* q is the softmax over the list; its tokens come as often as q says. */
-static void test_propose(void) {
+TEST(propose, "q is the softmax over the list, and what is sampled") {
     enum { N = 40000 };
     const float temperatures[] = {1, 0.4f, 3};
     float logits[V], probs[V + 1];
@@ -470,7 +470,7 @@ static int chain_counts(specrt_verifier *v, const float *draft_logits, const int
 }
 
 /* What is emitted follows p; it is accepted as often as sum min(p, q) says. */
-static void test_rejection(void) {
+TEST(rejection, "emissions follow p, acceptances sum min(p, q)") {
     enum { N = 40000, N_IDS = 9 };
     float logits[2 * V], draft_logits[N_IDS];
     int32_t ids[N_IDS];
@@ -500,7 +500,7 @@ static void test_rejection(void) {
 
 /* p = q leaves nothing to reject; a greedy target and a row without a distribution work too; so does a list
  * that holds a token twice, if q says so. */
-static void test_rejection_edges(void) {
+TEST(rejection_edges, "p = q, a token listed twice, greedy targets") {
     enum { N = 20000 };
     float logits[2 * V] = {0}, doubled[V + 2];
     int32_t ids[V + 2];
@@ -551,7 +551,7 @@ static void test_rejection_edges(void) {
 
 /* Drafts without a root, with too many nodes, before the text; and the smallest and largest that are none
  * of these. */
-static void test_refused_drafts(void) {
+TEST(refused_drafts, "no root, too many nodes, a negative position") {
     static float logits[(SPECRT_TREE_MAX_NODES + 1) * V];
     int32_t tokens[SPECRT_TREE_MAX_NODES + 1] = {0}, parents[SPECRT_TREE_MAX_NODES + 1];
     float probs[1] = {1};
@@ -588,7 +588,7 @@ static void test_refused_drafts(void) {
 }
 
 /* What lies before a draft is not of it, though it looks like the root's child. */
-static void test_before(void) {
+TEST(before, "a draft begins at its root") {
     float logits[2 * V] = {0};
     const int32_t tokens[3] = {4, 9, 4}, parents[3] = {0, -1, 0};
     const specrt_draft draft = {.n = 2, .tokens = tokens + 1, .parents = parents + 1};
@@ -604,7 +604,7 @@ static void test_before(void) {
 
 /* Distributions that are none: they do not sum to 1, name tokens that are not there, or give the drafted
  * token nothing. */
-static void test_refused_distributions(void) {
+TEST(refused_distributions, "what is no distribution over the vocabulary") {
     float logits[2 * V] = {0};
     const struct {
         int32_t ids[2];
@@ -637,7 +637,7 @@ static void test_refused_distributions(void) {
 }
 
 /* A greedy target has one token, the lower of two that tie: the other is rejected. */
-static void test_greedy_chain(void) {
+TEST(greedy_chain, "ties of a greedy target go to the lower id") {
     float logits[2 * V] = {0}, probs[1] = {1};
     const int32_t tied[2] = {4, 9};
     specrt_verifier *v;
@@ -653,7 +653,7 @@ static void test_greedy_chain(void) {
     specrt_verifier_close(v);
 }
 
-static void test_refused(void) {
+TEST(refused, "settings that are no distribution are refused") {
     specrt_verifier *v;
     specrt_error err;
     const specrt_sampling bad[] = {{-1, 0, 0, 0, 0, 1, 0},     {NAN, 0, 0, 0, 0, 1, 0},
@@ -679,29 +679,3 @@ static void test_refused(void) {
     specrt_verifier_close(v);
     CHECK_INT(a.n_live, 0);
 }
-
-static const test_case cases[] = {
-    {"distribution", "draws follow temperature, top-k, top-p and min-p", test_distribution},
-    {"filters", "they keep the definition's tokens, at any size and under ties", test_filters},
-    {"nucleus_edge", "the mass, or the least share, reached to the bit", test_nucleus_edge},
-    {"blocks", "vocabularies to 128,256: picks over blocks, empty, full and tied", test_blocks},
-    {"pick_edges", "draws on a running sum pick tokens that have mass", test_pick_edges},
-    {"sum", "in lanes, to the bit", test_sum},
-    {"page_end", "nothing behind a row of logits is read", test_page_end},
-    {"nan", "NaN is refused wherever it is", test_nan},
-    {"padding", "columns behind the vocabulary are never emitted", test_padding},
-    {"degenerate", "rows of NaN and infinities give the greedy token", test_degenerate},
-    {"cold", "temperatures near 0 are greedy", test_cold},
-    {"greedy", "ties to the lower id, NaN never", test_greedy},
-    {"stream", "any draft leaves plain decoding's stream as it is", test_stream},
-    {"propose", "q is the softmax over the list, and what is sampled", test_propose},
-    {"rejection", "emissions follow p, acceptances sum min(p, q)", test_rejection},
-    {"rejection_edges", "p = q, a token listed twice, greedy targets", test_rejection_edges},
-    {"refused_drafts", "no root, too many nodes, a negative position", test_refused_drafts},
-    {"before", "a draft begins at its root", test_before},
-    {"refused_distributions", "what is no distribution over the vocabulary",
-     test_refused_distributions},
-    {"greedy_chain", "ties of a greedy target go to the lower id", test_greedy_chain},
-    {"refused", "settings that are no distribution are refused", test_refused},
-};
-TEST_MAIN(cases)

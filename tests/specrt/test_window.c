@@ -291,15 +291,15 @@ static void run_mode(int32_t mode) {
     }
 }
 
-static void test_lru(void) {
+TEST(unique_lru, "the window is an ordered dictionary") {
     run_mode(UNIQUE_LRU);
 }
 
-static void test_stream(void) {
+TEST(stream, "the window is Unique(Suffix(S, W)) of the whole stream") {
     run_mode(STREAM);
 }
 
-static void test_long(void) {
+TEST(long, "many cycles through several topics") {
     for (int32_t mode = 0; mode < 2; mode++) {
         setting s = {.size = 90, .mode = mode, .kpre = 3, .kver = 3, .emitted = 1, .min = 60};
         run_history(&s, 800);
@@ -307,7 +307,7 @@ static void test_long(void) {
 }
 
 /* Logits of the prompt are asked for where some of them are looked at. */
-static void test_prompt_logits(void) {
+TEST(prompt_logits, "asked for where they are looked at") {
     static const float rows[8 * 4];
     static const char *const texts[] = {"window:4@kpre=0", "window:4@kpre=1"};
     specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 8, .n_cols = 4};
@@ -324,7 +324,7 @@ static void test_prompt_logits(void) {
 }
 
 /* Rows that are decoded as they are packed cannot be read where they are. */
-static void test_indexed_refused(void) {
+TEST(indexed_refused, "rows that only packing decodes") {
     static const uint8_t rows[8 * 18];
     specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_Q4_0, .n_rows = 8, .n_cols = 32};
     specrt_policy_desc pd = {.text = "window:4@rows=indexed", .n_vocab = 8};
@@ -340,12 +340,3 @@ static void test_indexed_refused(void) {
     specrt_policy_close(policy);
     specrt_head_close(head);
 }
-
-static const test_case cases[] = {
-    {"unique_lru", "the window is an ordered dictionary", test_lru},
-    {"stream", "the window is Unique(Suffix(S, W)) of the whole stream", test_stream},
-    {"prompt_logits", "asked for where they are looked at", test_prompt_logits},
-    {"indexed_refused", "rows that only packing decodes", test_indexed_refused},
-    {"long", "many cycles through several topics", test_long},
-};
-TEST_MAIN(cases)

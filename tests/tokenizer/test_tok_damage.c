@@ -88,7 +88,7 @@ static void damage_spm(void) {
     damage_everywhere("spm", file, n_file, read_gguf);
 }
 
-static void test_damage(void) {
+TEST(damage, "of every byte of small tokenizer files") {
     static const char *const of_json[] = {"bytes", "metaspace", "spm", NULL};
     static const char *const of_gguf[] = {"bytes", NULL};
     static const char *const of_ranks[] = {"crlf_no_end", "two_lines", NULL};
@@ -113,7 +113,7 @@ static int open_and_cut(void *arg) {
     return status;
 }
 
-static void test_no_memory(void) {
+TEST(no_memory, "every allocation of opening one and of cutting text") {
     static const char *const names[] = {"bytes_forms", "bytes_nfc", "chars", "spm", "spm_gemma"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (test_quick() && i != 2) continue;
@@ -123,9 +123,3 @@ static void test_no_memory(void) {
         test_starve(open_and_cut, path, SPECRT_STATUS_NO_MEMORY);
     }
 }
-
-static const test_case cases[] = {
-    {"damage", "of every byte of small tokenizer files", test_damage},
-    {"no_memory", "every allocation of opening one and of cutting text", test_no_memory},
-};
-TEST_MAIN(cases)

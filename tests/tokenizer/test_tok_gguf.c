@@ -12,7 +12,7 @@
 
 /* ---- published vectors ---- */
 
-static void test_vectors(void) {
+TEST(vectors, "published vectors of five vocabularies") {
     static const char *const names[] = {"llama-spm", "gpt-2", "deepseek-llm", "falcon", "phi-3"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[100];
@@ -23,7 +23,7 @@ static void test_vectors(void) {
 }
 
 /* All vocabularies that llama.cpp's sources have vectors for, where `make llama-fetch` put them. */
-static void test_llama_vectors(void) {
+TEST(llama_vectors, "all that llama.cpp's sources have") {
     static const char *const names[] = {
         "gemma-4",   "qwen35",    "llama-bpe", "qwen2", "command-r",      "mpt",          "refact",
         "starcoder", "llama-spm", "phi-3",     "gpt-2", "deepseek-coder", "deepseek-llm", "falcon"};
@@ -88,7 +88,7 @@ static void build_byte_level(const char *pre) {
     put_int("tokenizer.ggml.eos_token_id", 5);
 }
 
-static void test_byte_level(void) {
+TEST(byte_level, "types, merges, user-defined tokens, terminators") {
     build_byte_level("gpt-2");
     tokenizer *tok = require_loaded();
     tok_worker *w = worker_of(tok);
@@ -110,7 +110,7 @@ static void test_byte_level(void) {
 }
 
 /* The same vocabulary as a tokenizer.json: one fingerprint, one result. */
-static void test_one_fingerprint(void) {
+TEST(one_fingerprint, "a GGUF and a tokenizer.json of one vocabulary") {
     static const char json[] =
         "{\"added_tokens\":[{\"id\":5,\"content\":\"<|endoftext|>\",\"special\":true},"
         "{\"id\":6,\"content\":\"<tool>\",\"special\":false,\"normalized\":false}],"
@@ -147,7 +147,7 @@ static void test_one_fingerprint(void) {
 }
 
 /* Every name of the table loads, the ones with steps of their own too. */
-static void test_pre_tokenizer_names(void) {
+TEST(pre_tokenizer_names, "every splitter a GGUF can name") {
     static const char *const names[] = {
         "gpt-2",     "mpt",       "llama-bpe",      "llama3", "llama-v3",     "dbrx",
         "qwen2",     "qwen35",    "gpt-4o",         "falcon", "deepseek-llm", "deepseek-v3",
@@ -167,7 +167,7 @@ static void test_pre_tokenizer_names(void) {
 }
 
 /* GLM looks whole pieces up first, as llama.cpp's glm4 does: " ab" is a token that no merge makes. */
-static void test_whole_pieces(void) {
+TEST(whole_pieces, "pieces that are tokens, unmerged") {
     static const char *const merges[] = {"a b", NULL};
     static const struct {
         const char *pre, *ids;
@@ -227,7 +227,7 @@ static void check_one(tokenizer *tok, const char *text, const char *expected) {
     sl_tok_worker_free(w);
 }
 
-static void test_sentencepiece(void) {
+TEST(sentencepiece, "scores, bytes, prefix, spaces") {
     build_sentencepiece("SPM");
     tokenizer *tok = require_loaded();
     int32_t n;
@@ -252,7 +252,7 @@ static void test_sentencepiece(void) {
 }
 
 /* Gemma 4: merges in the order listed, whatever the scores; no prefix, and no splitter. */
-static void test_gemma4(void) {
+TEST(gemma4, "SentencePiece's spelling with listed merges") {
     static const char *const merges[] = {"b b", "a b", "\xE2\x96\x81 ab",
                                          "\xE2\x96\x81 \xE2\x96\x81", NULL};
     begin();
@@ -273,14 +273,14 @@ static void test_gemma4(void) {
 }
 
 /* Phi-3's user-defined tokens take the white space behind them along. */
-static void test_phi3(void) {
+TEST(phi3, "white space behind user-defined tokens") {
     build_sentencepiece("My Phi-3 mini");
     tokenizer *tok = require_loaded();
     check_one(tok, "a</s>  \n ab", " 6 7 2 10");
     sl_tokenizer_close(tok);
 }
 
-static void test_no_prefix(void) {
+TEST(no_prefix, "add_space_prefix false") {
     build_sentencepiece("SPM");
     put_int("tokenizer.ggml.add_space_prefix", 0);
     tokenizer *tok = require_loaded();
@@ -308,7 +308,7 @@ static uint32_t next_random(uint32_t *state) {
     return *state = *state * 1664525u + 1013904223u;
 }
 
-static void test_uncut(void) {
+TEST(uncut, "words cut apart give the ids of the uncut text") {
     static const char *const parts[] = {" ",
                                         "  ",
                                         "a",
@@ -355,7 +355,7 @@ static void test_uncut(void) {
 }
 
 /* A token with a space inside: no cut there any more, though elsewhere. */
-static void test_inner_space(void) {
+TEST(inner_space, "no cutting where a token crosses words") {
     const char *inner[17];
     size_t ends[8];
     memcpy(inner, pieces, sizeof inner);
@@ -385,7 +385,7 @@ static const char falcon[] =
     "\"individual_digits\":false},{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[0-9][0-9][0-9]\"},"
     "\"behavior\":\"Isolated\"}]}";
 
-static void test_falcon(void) {
+TEST(falcon, "the hand-written splitter against the steps it stands for") {
     static const char *const parts[] = {" ",
                                         "  ",
                                         "a",
@@ -459,7 +459,7 @@ static void begin_model(const char *model, const char *pre) {
     if (pre) put_string("tokenizer.ggml.pre", pre);
 }
 
-static void test_unsupported(void) {
+TEST(unsupported, "kinds refused by name") {
     static const char *const models[] = {"bert", "t5", "rwkv", "plamo2"};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         char found[60];
@@ -477,7 +477,7 @@ static void test_unsupported(void) {
                  "mellum jais trillion granite-docling mpt olmo llama-bpe");
 }
 
-static void test_bad(void) {
+TEST(bad, "wrong types, lengths, ids") {
     static const char *const bad_merges[] = {"a b", "a x", NULL};
     float scores[16];
     memcpy(scores, piece_scores, sizeof scores);
@@ -510,7 +510,7 @@ static void test_bad(void) {
 }
 
 /* Tokens without text keep their ids, also the last one. */
-static void test_empty_tokens(void) {
+TEST(empty_tokens, "ids of tokens without text") {
     static const char *const tokens[] = {"a", "", "b", "ab", "", NULL}, *const merges[] = {"a b",
                                                                                            NULL};
     static const token_type types[] = {TOKEN_NORMAL, TOKEN_RESERVED, TOKEN_NORMAL, TOKEN_NORMAL,
@@ -537,7 +537,7 @@ static void check_model(bool in_its_folder, specrt_status expected, bool found) 
     sl_tokenizer_close(tok);
 }
 
-static void test_of_model(void) {
+TEST(of_model, "a model with a vocabulary, without one, with a bad one") {
     static const char *const none[] = {"no_vocab", "none", "no_vocabs", "gone"};
     tokenizer *tok;
     CHECK_INT(sl_tokenizer_of_model(folder(), &tok, NULL), SPECRT_STATUS_OK);
@@ -565,24 +565,3 @@ static void test_of_model(void) {
     check_model(false, SPECRT_STATUS_OK, false);
     CHECK_INT(clear_folder(), 1);
 }
-
-static const test_case cases[] = {
-    {"vectors", "published vectors of five vocabularies", test_vectors},
-    {"llama_vectors", "all that llama.cpp's sources have", test_llama_vectors},
-    {"byte_level", "types, merges, user-defined tokens, terminators", test_byte_level},
-    {"one_fingerprint", "a GGUF and a tokenizer.json of one vocabulary", test_one_fingerprint},
-    {"pre_tokenizer_names", "every splitter a GGUF can name", test_pre_tokenizer_names},
-    {"whole_pieces", "pieces that are tokens, unmerged", test_whole_pieces},
-    {"sentencepiece", "scores, bytes, prefix, spaces", test_sentencepiece},
-    {"gemma4", "SentencePiece's spelling with listed merges", test_gemma4},
-    {"phi3", "white space behind user-defined tokens", test_phi3},
-    {"no_prefix", "add_space_prefix false", test_no_prefix},
-    {"uncut", "words cut apart give the ids of the uncut text", test_uncut},
-    {"inner_space", "no cutting where a token crosses words", test_inner_space},
-    {"falcon", "the hand-written splitter against the steps it stands for", test_falcon},
-    {"unsupported", "kinds refused by name", test_unsupported},
-    {"empty_tokens", "ids of tokens without text", test_empty_tokens},
-    {"of_model", "a model with a vocabulary, without one, with a bad one", test_of_model},
-    {"bad", "wrong types, lengths, ids", test_bad},
-};
-TEST_MAIN(cases)

@@ -30,7 +30,7 @@ static void check_case(const char *name, tok_worker *w, json_object *text, json_
     free(ids.ids);
 }
 
-static void test_golden(void) {
+TEST(golden, "ids of random texts under small tokenizers of every kind") {
     json_object *list = json_object_from_file(GOLDEN "/cases.json");
     REQUIRE(list);
     json_object_object_foreach(list, name, texts) {
@@ -217,7 +217,7 @@ static const struct {
      "Hello, world!\r\n 42 \xc3\xa9t\xc3\xa9", "Hello|,| world|!|\r|\n| |4|2| \xc3\xa9t\xc3\xa9"},
 };
 
-static void test_pre_tokenizers(void) {
+TEST(pre_tokenizers, "each kind and behaviour") {
     for (size_t i = 0; i < sizeof pre_tokenizers / sizeof pre_tokenizers[0]; i++)
         check_pieces(pre_tokenizers[i].spec, pre_tokenizers[i].text, pre_tokenizers[i].pieces);
 }
@@ -331,7 +331,7 @@ static json_object *split_by(const char *regex) {
     return spec;
 }
 
-static void test_regexes(void) {
+TEST(regexes, "Oniguruma's meaning, not PCRE2's") {
     for (size_t i = 0; i < sizeof regexes / sizeof regexes[0]; i++) {
         json_object *spec = split_by(regexes[i].regex);
         check_pieces(json_object_to_json_string(spec), regexes[i].text, regexes[i].pieces);
@@ -339,7 +339,7 @@ static void test_regexes(void) {
     }
 }
 
-static void test_bad_regexes(void) {
+TEST(bad_regexes, "what is wrong with a regex, or has no equal") {
     for (size_t i = 0; i < sizeof bad_regexes / sizeof bad_regexes[0]; i++) {
         specrt_error err = {0};
         tok_spelling spelling;
@@ -352,7 +352,7 @@ static void test_bad_regexes(void) {
     }
 }
 
-static void test_longest_regex(void) {
+TEST(longest_regex, "is of 64 KiB") {
     enum { MOST = 65536 };
     static char pattern[MOST + 1];
     tok_regex *re;
@@ -378,7 +378,7 @@ static int find_all(void *arg) {
     return status;
 }
 
-static void test_regex_no_memory(void) {
+TEST(regex_no_memory, "every allocation of a regex that fails") {
     char pattern[] = "(?<q>[ax])b|\\k<q>";
     test_starve(find_all, pattern, SPECRT_STATUS_NO_MEMORY);
 }
@@ -505,7 +505,7 @@ static tokenizer *load(const char *json, specrt_error *err) {
     return load_ending(json, 0, err);
 }
 
-static void test_bad_files(void) {
+TEST(bad_files, "one line naming file and field") {
     for (size_t i = 0; i < sizeof bad_files / sizeof bad_files[0]; i++) {
         specrt_error err = {0};
         tokenizer *tok = load(bad_files[i].json, &err);
@@ -518,7 +518,7 @@ static void test_bad_files(void) {
 }
 
 /* A real file cut anywhere, or with any byte changed, is refused or read, never worse. */
-static void test_damage(void) {
+TEST(damage, "a file cut or changed anywhere") {
     file_view file;
     REQUIRE(sl_file_map(GOLDEN "/spm_gemma.json", &file, NULL) == SPECRT_STATUS_OK);
     char *copy = malloc(file.n + 1);
@@ -557,7 +557,7 @@ static void check_terminators(const tokenizer *tok, const char *expected) {
     CHECK_STR(line, expected);
 }
 
-static void test_kinds(void) {
+TEST(kinds, "normal, special, reserved, holes, terminators") {
     static const token_type types[] = {
         TOKEN_NORMAL,   TOKEN_NORMAL,   TOKEN_NORMAL,   TOKEN_SPECIAL, TOKEN_RESERVED,
         TOKEN_SPECIAL,  TOKEN_RESERVED, /* a letter outside the byte alphabet */
@@ -587,7 +587,7 @@ static void test_kinds(void) {
 }
 
 /* A Replace of a space is the spaces of SentencePiece if it puts their mark there. */
-static void test_replace(void) {
+TEST(replace, "of a space by a letter") {
     specrt_error err = {0};
     tokenizer *tok = load("{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},"
                           "\"content\":\"b\"},\"model\":{\"type\":\"BPE\",\"vocab\":"
@@ -612,7 +612,7 @@ static void check_beside(const char *expected) {
     sl_tokenizer_close(tok);
 }
 
-static void test_side_files(void) {
+TEST(side_files, "ends of text from the files beside it") {
     specrt_error err = {0};
     tokenizer *tok = NULL;
     write_file("tokenizer.json", kinds);
@@ -649,7 +649,7 @@ static specrt_status open_folder(const char *expected) {
     return status;
 }
 
-static void test_folders(void) {
+TEST(folders, "one tokenizer, or both are named") {
     tokenizer *tok;
     CHECK_INT(open_folder("no tokenizer in this folder"), SPECRT_STATUS_BAD_INPUT);
     write_file("x-00002-of-00002.gguf", "GG");
@@ -671,19 +671,3 @@ static void test_folders(void) {
     CHECK_INT(sl_tokenizer_of_model(folder(), &tok, NULL), SPECRT_STATUS_IO);
     CHECK_INT(clear_folder(), 6);
 }
-
-static const test_case cases[] = {
-    {"golden", "ids of random texts under small tokenizers of every kind", test_golden},
-    {"pre_tokenizers", "each kind and behaviour", test_pre_tokenizers},
-    {"regexes", "Oniguruma's meaning, not PCRE2's", test_regexes},
-    {"bad_regexes", "what is wrong with a regex, or has no equal", test_bad_regexes},
-    {"longest_regex", "is of 64 KiB", test_longest_regex},
-    {"regex_no_memory", "every allocation of a regex that fails", test_regex_no_memory},
-    {"bad_files", "one line naming file and field", test_bad_files},
-    {"damage", "a file cut or changed anywhere", test_damage},
-    {"kinds", "normal, special, reserved, holes, terminators", test_kinds},
-    {"replace", "of a space by a letter", test_replace},
-    {"side_files", "ends of text from the files beside it", test_side_files},
-    {"folders", "one tokenizer, or both are named", test_folders},
-};
-TEST_MAIN(cases)

@@ -207,16 +207,16 @@ static void check_random(uint32_t foreign, size_t limit, int n_texts) {
     sl_tok_unicode_free(unicode);
 }
 
-static void test_ascii(void) {
+TEST(ascii, "splitters on ASCII text") {
     check_random(0, 700, 4000);
 }
-static void test_mostly_ascii(void) {
+TEST(mostly_ascii, "splitters on ASCII text with a few others") {
     check_random(2, 700, 4000);
 }
-static void test_mixed(void) {
+TEST(mixed, "splitters on mixed text") {
     check_random(50, 300, 6000);
 }
-static void test_short(void) {
+TEST(short, "splitters on short texts") {
     check_random(30, 210, 20000);
 }
 
@@ -242,7 +242,7 @@ static void check_class(const char *property, unsigned class) {
     pcre2_code_free(re);
 }
 
-static void test_classes(void) {
+TEST(classes, "properties of all code points") {
     unicode = sl_tok_unicode_new();
     REQUIRE(unicode);
     check_class("\\p{L}", UC_LETTER);
@@ -254,12 +254,3 @@ static void test_classes(void) {
     check_class(LOWER, UC_LOWER);
     sl_tok_unicode_free(unicode);
 }
-
-static const test_case cases[] = {
-    {"classes", "properties of all code points", test_classes},
-    {"ascii", "splitters on ASCII text", test_ascii},
-    {"mostly_ascii", "splitters on ASCII text with a few others", test_mostly_ascii},
-    {"mixed", "splitters on mixed text", test_mixed},
-    {"short", "splitters on short texts", test_short},
-};
-TEST_MAIN(cases)

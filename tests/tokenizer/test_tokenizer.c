@@ -25,10 +25,10 @@ static void check_published(const char *tokenizer_file, const char *name) {
     free(vectors);
 }
 
-static void test_vectors_llama3(void) {
+TEST(vectors_llama3, "published vectors of Llama-3") {
     check_published("tokenizers/llama3/tokenizer.model", "llama-bpe");
 }
-static void test_vectors_qwen2(void) {
+TEST(vectors_qwen2, "published vectors of Qwen2") {
     check_published("tokenizers/qwen/qwen.tiktoken", "qwen2");
 }
 
@@ -66,7 +66,7 @@ static void count_outputs(tok_worker *w, const char *path, uint64_t *counts, uin
     json_object_put(array);
 }
 
-static void test_count_llama3(void) {
+TEST(count_llama3, "Llama-3 tokens of 15,295 answers") {
     LEFT_TO_ALL();
     tokenizer *tok = open_data("tokenizers/llama3/tokenizer.model");
     tok_worker *w = worker_of(tok);
@@ -102,7 +102,7 @@ static void check_terminators(const tokenizer *tok, const int32_t *expected, int
     for (int32_t i = 0; i < n && i < n_expected; i++) CHECK_INT(ids[i], expected[i]);
 }
 
-static void test_specials_llama3(void) {
+TEST(specials_llama3, "names, types and terminators of Llama-3") {
     tokenizer *tok = open_data("tokenizers/llama3/tokenizer.model");
     CHECK_STR(sl_tokenizer_name(tok), "llama3 (tiktoken)");
     CHECK_INT(sl_tokenizer_n_vocab(tok), 128256);
@@ -120,7 +120,7 @@ static void test_specials_llama3(void) {
     sl_tokenizer_close(tok);
 }
 
-static void test_specials_others(void) {
+TEST(specials_others, "the same of Qwen and o200k") {
     tokenizer *qwen = open_data("tokenizers/qwen/qwen.tiktoken");
     CHECK_INT(sl_tokenizer_n_vocab(qwen), 151851);
     check_token(qwen, 151644, "<|im_start|>", TOKEN_SPECIAL);
@@ -185,10 +185,10 @@ static void round_trips(const char *relative) {
     sl_tok_worker_free(w);
     sl_tokenizer_close(tok);
 }
-static void test_round_trip_llama3(void) {
+TEST(round_trip_llama3, "tokens concatenate to the text") {
     round_trips("tokenizers/llama3/tokenizer.model");
 }
-static void test_round_trip_o200k(void) {
+TEST(round_trip_o200k, "the same for o200k") {
     LEFT_TO_ALL();
     round_trips("tokenizers/openai/o200k_base.tiktoken.gz");
 }
@@ -306,13 +306,13 @@ static void check_merging(tok_merge_order order) {
     }
     sl_tok_bpe_scratch_free(&scratch);
 }
-static void test_merge_by_id(void) {
+TEST(merge_by_id, "merging against its definition, tiktoken") {
     check_merging(TOK_MERGE_BY_ID);
 }
-static void test_merge_listed(void) {
+TEST(merge_listed, "the same, listed merges") {
     check_merging(TOK_MERGE_LISTED);
 }
-static void test_merge_by_score(void) {
+TEST(merge_by_score, "the same, scores with ties") {
     check_merging(TOK_MERGE_BY_SCORE);
 }
 
@@ -349,7 +349,7 @@ static void check_twice(tokenizer *tok, const char *text, const char *expected) 
     sl_tok_worker_free(w);
 }
 
-static void test_code_points(void) {
+TEST(code_points, "byte fallback, unknown, spaces, raw tokens") {
     tokenizer *tok = small_spm(true);
     REQUIRE(sl_tokenizer_finish(tok, NULL) == 0);
     CHECK_INT(tok->split, TOK_SPLIT_CUSTOM); /* cut where no token reaches across */
@@ -390,7 +390,7 @@ static void test_code_points(void) {
 }
 
 /* A single word stands beside no letter, digit or what else Rust's \\w holds. */
-static void test_single_word(void) {
+TEST(single_word, "a token that stands alone, or not") {
     static const struct {
         uint32_t cp;
         bool is_word;
@@ -422,7 +422,7 @@ static void test_single_word(void) {
 
 /* ---- NFC ---- */
 
-static void test_nfc(void) {
+TEST(nfc, "normalisation against utf8proc") {
     /* Bases, marks of several classes, composites, Hangul in parts and whole, exclusions. */
     static const uint32_t points[] = {
         'a',    'e',    ' ',   0xE9,  0x1EA1, 0x300,   0x301,   0x323,    0x327,  0x345,  0x344,
@@ -461,7 +461,7 @@ static void test_nfc(void) {
 /* ---- cache and threads ---- */
 
 /* Many more pieces than the cache holds, long ones too, give what merging alone gives. */
-static void test_cache(void) {
+TEST(cache, "inline slots, records, emptying") {
     tokenizer *tok = random_tokenizer(TOK_MERGE_BY_ID);
     tok_cache cache;
     REQUIRE(sl_tok_cache_init(&cache));
@@ -507,7 +507,7 @@ static void count_shared(void *arg, int worker) {
     sl_tok_worker_free(w);
 }
 
-static void test_threads(void) {
+TEST(threads, "two workers on one tokenizer") {
     tokenizer *tok = random_tokenizer(TOK_MERGE_BY_ID);
     tok->split = TOK_SPLIT_LLAMA3;
     static char text[200000];
@@ -538,7 +538,7 @@ static void check_refused(const char *content, size_t n, const char *part) {
     unlink(path);
 }
 
-static void test_bad_rank_files(void) {
+TEST(bad_rank_files, "each fault named with its line") {
     static const struct {
         const char *content, *part;
     } bad[] = {
@@ -566,7 +566,7 @@ static void test_bad_rank_files(void) {
     check_refused("\x1F\x8B\x08\0\0\0\0\0\0\x03\x01", 11, "gzip data is cut");
 }
 
-static void test_unknown_family(void) {
+TEST(unknown_family, "an unknown vocabulary lists those known") {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     char content[256 * 16];
     size_t n = 0;
@@ -575,24 +575,3 @@ static void test_unknown_family(void) {
     check_refused(content, n,
                   "256 ranks of an unknown tokenizer; known are llama3, qwen, o200k_base");
 }
-
-static const test_case cases[] = {
-    {"vectors_llama3", "published vectors of Llama-3", test_vectors_llama3},
-    {"vectors_qwen2", "published vectors of Qwen2", test_vectors_qwen2},
-    {"count_llama3", "Llama-3 tokens of 15,295 answers", test_count_llama3},
-    {"specials_llama3", "names, types and terminators of Llama-3", test_specials_llama3},
-    {"specials_others", "the same of Qwen and o200k", test_specials_others},
-    {"round_trip_llama3", "tokens concatenate to the text", test_round_trip_llama3},
-    {"round_trip_o200k", "the same for o200k", test_round_trip_o200k},
-    {"merge_by_id", "merging against its definition, tiktoken", test_merge_by_id},
-    {"merge_listed", "the same, listed merges", test_merge_listed},
-    {"merge_by_score", "the same, scores with ties", test_merge_by_score},
-    {"code_points", "byte fallback, unknown, spaces, raw tokens", test_code_points},
-    {"single_word", "a token that stands alone, or not", test_single_word},
-    {"nfc", "normalisation against utf8proc", test_nfc},
-    {"cache", "inline slots, records, emptying", test_cache},
-    {"threads", "two workers on one tokenizer", test_threads},
-    {"bad_rank_files", "each fault named with its line", test_bad_rank_files},
-    {"unknown_family", "an unknown vocabulary lists those known", test_unknown_family},
-};
-TEST_MAIN(cases)

@@ -3,14 +3,12 @@
 #include "tools/specrt-eval/shared/eval.h"
 #include "tools/specrt-eval/shared/chat_template.h"
 
-#include <unistd.h>
-#include "test.h"
+#include "folder.h"
 
 #include "gguf_build.h"
 
 /* ---- a model with a template ---- */
 
-static char path[] = "/tmp/test_chat-XXXXXX";
 static int adds_bos = -1; /* tokenizer.ggml.add_bos_token; -1: the file does not say */
 
 static const char *const specials[] = {"<|im_start|>",
@@ -30,7 +28,7 @@ enum { N_LETTERS = 94 + 2, FIRST_SPECIAL = N_LETTERS + 1, BOS = FIRST_SPECIAL + 
 
 /* A token for each character of ASCII, as byte-level vocabularies spell it, and the specials; <s> begins
  * texts. */
-static void write_model(const char *text) {
+static const char *write_model(const char *text) {
     static char letters[N_LETTERS][3];
     const char *tokens[N_LETTERS + 16] = {NULL};
     const char *merges[] = {"a b", NULL};
@@ -50,8 +48,10 @@ static void write_model(const char *text) {
     put_int("tokenizer.ggml.bos_token_id", BOS);
     if (adds_bos >= 0) put_int("tokenizer.ggml.add_bos_token", (uint32_t)adds_bos);
     if (text) put_string("tokenizer.chat_template", text);
+    const char *path = in_folder("model");
     FILE *f = fopen(path, "wb");
     REQUIRE(f && fwrite(file, 1, n_file, f) == n_file && fclose(f) == 0);
+    return path;
 }
 
 typedef struct model {
@@ -60,10 +60,10 @@ typedef struct model {
 } model;
 
 static model open_model(const char *text, const char *name) {
+    const char *path = write_model(text);
     const eval_options o = {.target = path, .template_name = name};
     specrt_error err = {0};
     model m = {0};
-    write_model(text);
     if (sl_tokenizer_open(path, &m.tok, &err) || chat_create(&o, m.tok, &m.chat, &err))
         fprintf(stderr, "%s\n", err.msg);
     REQUIRE(m.chat);
@@ -73,6 +73,7 @@ static model open_model(const char *text, const char *name) {
 static void close_model(model *m) {
     chat_free(m->chat);
     sl_tokenizer_close(m->tok);
+    clear_folder();
 }
 
 /* The ids as text; *n_special: how many of them are no letters. */
@@ -154,7 +155,7 @@ static const char thinking[] =
     "<|im_start|>user\n hi\n<|im_end|>\n<|im_start|>assistant\nyes<|im_end|>\n"                    \
     "<|im_start|>user\n<|im_end|>?<|im_end|>\n<|im_start|>assistant\n"
 
-static void test_chatml(void) {
+TEST(chatml, "SmolLM2's, Qwen's and a thinking one, with their system prompts") {
     check_talk(smollm2, NULL,
                "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by "
                "Hugging Face<|im_end|>\n" CHATML_TALK,
@@ -212,7 +213,7 @@ static const char llama32[] =
     "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"                              \
     "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
 
-static void test_llama3(void) {
+TEST(llama3, "the first, and the one that tells dates") {
     check_talk(llama3, NULL, "<|begin_of_text|>" LLAMA3_TALK, 12);
     check_talk(llama3, " brief ",
                "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nbrief<|eot_id|"
@@ -241,7 +242,7 @@ static const char gemma[] =
     "'<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor "
     "%}{% if add_generation_prompt %}{{'<start_of_turn>model\n'}}{% endif %}";
 
-static void test_others(void) {
+TEST(others, "Vicuna and Gemma") {
     check_talk(vicuna, NULL,
                "<s>Answer the user's questions. USER: hi ASSISTANT:yes</s> USER: <|im_end|>? "
                "ASSISTANT:",
@@ -284,7 +285,7 @@ static void check_from(const char *text, const char *name, const char *form, con
     close_model(&m);
 }
 
-static void test_from(void) {
+TEST(from, "whose template it is") {
     check_from(smollm2, NULL, "chatml", "model", false);
     check_from(smollm2, "vicuna", "vicuna", "option", false);
     check_from(phi4, NULL, "llama3", "special tokens", true);
@@ -301,7 +302,7 @@ static void test_from(void) {
 }
 
 /* Every end of every template: nothing is read behind it. */
-static void test_cut(void) {
+TEST(cut, "templates that end anywhere") {
     static const char *const texts[] = {smollm2, qwen25, thinking, llama3,
                                         llama32, vicuna, gemma,    phi4};
     for (size_t t = 0; t < sizeof texts / sizeof *texts; t++)
@@ -320,6 +321,7 @@ static void test_cut(void) {
 static void check_prompt(const char *line, const char *system, int n_turns, const char *first) {
     prompt_list list = {0};
     specrt_error err = {0};
+    const char *path = in_folder("prompts");
     FILE *f = fopen(path, "wb");
     REQUIRE(f && fputs(line, f) >= 0 && fclose(f) == 0);
     CHECK_INT(sl_prompts_read(path, NULL, &list, &err), SPECRT_STATUS_OK);
@@ -329,9 +331,10 @@ static void check_prompt(const char *line, const char *system, int n_turns, cons
     CHECK(!system == !list.items[0].system);
     if (system) CHECK_STR(list.items[0].system, system);
     sl_prompts_free(&list);
+    clear_folder();
 }
 
-static void test_prompts(void) {
+TEST(prompts, "their own system messages") {
     check_prompt("{\"prompt\": \"a\"}", NULL, 1, "a");
     check_prompt("{\"system\": \"s\", \"prompt\": \"a\"}", "s", 1, "a");
     check_prompt("{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", "
@@ -345,7 +348,7 @@ static void test_prompts(void) {
 }
 
 /* What plainly continues begins as the file says, else with the first token of a usual name. */
-static void test_plain(void) {
+TEST(plain, "what begins a text without a template") {
     static const struct {
         int adds;
         const char *begin;
@@ -365,22 +368,4 @@ static void test_plain(void) {
         close_model(&m);
     }
     adds_bos = -1;
-}
-
-static const test_case cases[] = {
-    {"chatml", "SmolLM2's, Qwen's and a thinking one, with their system prompts", test_chatml},
-    {"llama3", "the first, and the one that tells dates", test_llama3},
-    {"others", "Vicuna and Gemma", test_others},
-    {"from", "whose template it is", test_from},
-    {"plain", "what begins a text without a template", test_plain},
-    {"cut", "templates that end anywhere", test_cut},
-    {"prompts", "their own system messages", test_prompts},
-};
-
-int main(int argc, char **argv) {
-    int fd = mkstemp(path);
-    if (fd < 0 || close(fd)) return 1;
-    int code = test_main(argc, argv, cases, (int)(sizeof cases / sizeof cases[0]));
-    unlink(path);
-    return code;
 }

@@ -74,7 +74,7 @@ static double similarity(const world *w, int32_t i, const float *centroid) {
 
 /* --- the kernels --- */
 
-static void test_kernels(void) {
+TEST(kernels, "int8 products equal whole-number sums on every instruction set") {
     const char *names[] = {"plain", "avx2", "vnni"};
     world w;
     plant(&w, 101, 77, 5, 1);
@@ -110,7 +110,7 @@ static void test_kernels(void) {
     free_world(&w);
 }
 
-static void test_rounding(void) {
+TEST(rounding, "residuals are what rounding left") {
     world w;
     plant(&w, 500, 64, 500, 1);
     open_world(&w);
@@ -139,7 +139,7 @@ static void check_nearest(const world *w, const float *centroids, int32_t n_clus
     }
 }
 
-static void test_one_iteration(void) {
+TEST(one_iteration, "assignment, objective, sums and centroids by brute force") {
     world w;
     plant(&w, 3000, 48, 3000, 1);
     open_world(&w);
@@ -177,7 +177,7 @@ static void test_one_iteration(void) {
     free_world(&w);
 }
 
-static void test_planted(void) {
+TEST(planted, "clusters far apart are found") {
     enum { N = 60 }; /* so many that seeds at random would miss some */
     world w;
     kmeans_options o = options_for(N);
@@ -194,7 +194,7 @@ static void test_planted(void) {
     free_world(&w);
 }
 
-static void test_monotone(void) {
+TEST(monotone, "the objective never falls") {
     world w;
     plant(&w, 5000, 40, 5000, 1);
     open_world(&w);
@@ -209,7 +209,7 @@ static void test_monotone(void) {
     free_world(&w);
 }
 
-static void test_same_bytes(void) {
+TEST(same_bytes, "any threads, any kernels") {
     const char *names[] = {"plain", "avx2", "vnni"};
     world w;
     plant(&w, 3000, 50, 3000, 1);
@@ -234,7 +234,7 @@ static void test_same_bytes(void) {
     free_world(&w);
 }
 
-static void test_balanced(void) {
+TEST(balanced, "sizes differ by at most one") {
     const int32_t counts[] = {1, 7, 64, 333, 1000};
     world w;
     plant(&w, 1000, 24, 9, 0.5f);
@@ -256,7 +256,7 @@ static void test_balanced(void) {
 }
 
 /* Room for 1,080 of 1,000 rows: 80 copies, of the rows worth most, each beside its row's own cluster. */
-static void test_copies(void) {
+TEST(copies, "room that is left goes to copies, for any threads") {
     world w;
     plant(&w, 1000, 24, 9, 0.5f);
     open_world(&w);
@@ -286,7 +286,7 @@ static void test_copies(void) {
 }
 
 /* States vary along one column alone: rows that differ elsewhere are alike. */
-static void test_space(void) {
+TEST(space, "rows that states score alike are near each other") {
     enum { N = 200, D = 8, N_STATES = 500 };
     world w;
     space s;
@@ -317,7 +317,7 @@ static void test_space(void) {
 }
 
 /* Seven rows of ten lie in one place, which free clusters leave to few of them. */
-static void test_bounded(void) {
+TEST(bounded, "no size is over its bound; a tighter bound costs similarity") {
     const double bounds[] = {0, 6, 2, 1};
     double objective = INFINITY;
     uint64_t state = 5;
@@ -349,7 +349,7 @@ static void test_bounded(void) {
 }
 
 /* All start in one place, so that all but one cluster are empty after the first assignment. */
-static void test_repair(void) {
+TEST(repair, "no cluster stays empty") {
     world w;
     plant(&w, 300, 16, 300, 1);
     open_world(&w);
@@ -369,7 +369,7 @@ static void test_repair(void) {
 
 /* --- rows --- */
 
-static void test_bad_rows(void) {
+TEST(bad_rows, "reserved, zero and equal rows are left out; NaN is refused") {
     uint8_t reserved[100] = {0};
     specrt_error err;
     kmeans k;
@@ -415,7 +415,7 @@ static void nth_token(const world *w, const cluster_build *b, int32_t cluster, i
     }
 }
 
-static void test_examples(void) {
+TEST(examples, "the nearest tokens to a centroid, nearest first") {
     world w;
     kmeans_options o = options_for(3);
     cluster_options options = {.model = "x"};
@@ -460,7 +460,7 @@ static int cluster_all(void *arg) {
     return status;
 }
 
-static void test_no_memory(void) {
+TEST(no_memory, "every allocation that fails") {
     world w;
     plant(&w, 100, 16, 5, 1);
     starve_own = true; /* qsort() does without */
@@ -468,22 +468,3 @@ static void test_no_memory(void) {
     free(w.x);
     free(w.truth);
 }
-
-static const test_case cases[] = {
-    {"kernels", "int8 products equal whole-number sums on every instruction set", test_kernels},
-    {"rounding", "residuals are what rounding left", test_rounding},
-    {"one_iteration", "assignment, objective, sums and centroids by brute force",
-     test_one_iteration},
-    {"planted", "clusters far apart are found", test_planted},
-    {"monotone", "the objective never falls", test_monotone},
-    {"same_bytes", "any threads, any kernels", test_same_bytes},
-    {"balanced", "sizes differ by at most one", test_balanced},
-    {"bounded", "no size is over its bound; a tighter bound costs similarity", test_bounded},
-    {"copies", "room that is left goes to copies, for any threads", test_copies},
-    {"space", "rows that states score alike are near each other", test_space},
-    {"repair", "no cluster stays empty", test_repair},
-    {"examples", "the nearest tokens to a centroid, nearest first", test_examples},
-    {"no_memory", "every allocation that fails", test_no_memory},
-    {"bad_rows", "reserved, zero and equal rows are left out; NaN is refused", test_bad_rows},
-};
-TEST_MAIN(cases)

@@ -121,7 +121,7 @@ static void tell_all(scene *s) {
     compare_free_verdict(&s->c.verdict);
 }
 
-static void test_tables(void) {
+TEST(tables, "for people") {
     scene s;
     open_scene(&s, true);
     tell_all(&s);
@@ -160,7 +160,7 @@ static char *json_of(comparison *c) {
     return text;
 }
 
-static void test_json(void) {
+TEST(json, "for machines") {
     scene s;
     open_scene(&s, true);
     CHECK_JSON(
@@ -231,7 +231,7 @@ static void test_json(void) {
     close_scene(&s);
 }
 
-static void test_json_stream(void) {
+TEST(json_stream, "of a stream of domains") {
     scene s;
     open_scene(&s, true);
     s.c.stream = true;
@@ -255,7 +255,7 @@ static void test_json_stream(void) {
 }
 
 /* One turn of one task, and of twenty, of which nineteen have none. */
-static void test_json_few(void) {
+TEST(json_few, "of one turn, and of tasks without any") {
     scene s;
     open_scene(&s, false);
     CHECK_JSON(json_of(&s.c), "recommended=full", "recommended_policy=full", "recommended_by=mean",
@@ -274,11 +274,3 @@ static void test_json_few(void) {
                "rows[policy=full][n_tokens=0].accept_length=0 *");
     close_scene(&s);
 }
-
-static const test_case cases[] = {
-    {"tables", "for people", test_tables},
-    {"json", "for machines", test_json},
-    {"json_stream", "of a stream of domains", test_json_stream},
-    {"json_few", "of one turn, and of tasks without any", test_json_few},
-};
-TEST_MAIN(cases)

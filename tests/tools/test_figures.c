@@ -17,7 +17,7 @@ static bool repeats(const int32_t *tokens, int i) {
     return false;
 }
 
-static void test_loops(void) {
+TEST(loops, "tokens in repetitions, by their definition") {
     uint64_t state = 7;
     int32_t tokens[300];
     for (int round = 0; round < 200; round++) {
@@ -62,7 +62,7 @@ static void set_scene(scene *s, int n_turns, int turns_each) {
     }
 }
 
-static void test_means(void) {
+TEST(means, "counts are pooled, speeds averaged over turns") {
     scene s;
     figures f;
     set_scene(&s, 3, 1);
@@ -108,7 +108,7 @@ static void test_means(void) {
 
 /* Two prompts of accept lengths 1 and 3: a resample gives 1, 2 or 3 with chances 1/4, 1/2, 1/4, so
  * the interval is [1, 3] however many turns each has. */
-static void test_intervals(void) {
+TEST(intervals, "whole prompts are drawn") {
     static const int turns_each[] = {1, 10};
     scene s;
     figures f, again;
@@ -174,7 +174,7 @@ static char *best_of_speeds(scene *s, double full, double policy) {
     return shown_best(&s->c);
 }
 
-static void test_best(void) {
+TEST(best, "policies race with policies, and may all lose to plain decoding") {
     scene s;
     char *text = best_of_speeds(&s, 1, 0.5);
     CHECK_HAS(text, "<code>window:64</code></b><span>to run");
@@ -206,7 +206,7 @@ static void test_best(void) {
 }
 
 /* Prompts count: a policy that is faster after them and slower in them is slower over short answers. */
-static void test_whole_requests(void) {
+TEST(whole_requests, "prompts count") {
     scene s;
     set_named_scene(&s, N_TURNS);
     for (int i = 0; i < N_TURNS; i++) {
@@ -222,7 +222,7 @@ static void test_whole_requests(void) {
 }
 
 /* Names of tasks come from files; a target that drafts for itself has no speed. */
-static void test_words(void) {
+TEST(words, "names of tasks, and what is no verdict") {
     static char bad[] = "co\x1b[2Jde", good[] = "chat";
     static char *names[] = {bad, good};
     scene s;
@@ -278,7 +278,7 @@ static void check_advice(double slower, int64_t rows, const char *recommended,
 }
 
 /* Of policies whose speeds these prompts cannot tell apart, the one that scores the fewest rows. */
-static void test_recommended(void) {
+TEST(recommended, "the fewest rows among those as fast, as far as prompts tell") {
     check_advice(0.02, 64, "\"recommended\": \"window:64\"", "\"as_fast\": [ \"full\" ]");
     check_advice(0.02, 300, "\"recommended\": \"full\"", "\"as_fast\": [ \"window:64\" ]");
     check_advice(0.2, 64, "\"recommended\": \"full\"", "\"as_fast\": [ ]");
@@ -317,7 +317,7 @@ static char *advice_over_tasks(scene *s, double second) {
     return shown_best(&s->c);
 }
 
-static void test_worst_task(void) {
+TEST(worst_task, "a policy counts by the task where it loses most") {
     scene s;
     char *text = advice_over_tasks(&s, 95);
     CHECK_HAS(text,
@@ -343,7 +343,7 @@ static void test_worst_task(void) {
 }
 
 /* In pairs: prompts that differ tenfold say nothing of two policies that share them. */
-static void test_pays(void) {
+TEST(pays, "speeds over prompts in pairs") {
     scene s;
     set_scene(&s, N_TURNS, 1);
     for (int i = 0; i < N_TURNS; i++) {
@@ -362,7 +362,7 @@ static void test_pays(void) {
 
 /* --- what is watched --- */
 
-static void test_greatest(void) {
+TEST(greatest, "best tokens, by counting those before each") {
     uint64_t state = 3;
     float logits[200];
     int32_t ids[WATCH_MOST];
@@ -381,7 +381,7 @@ static void test_greatest(void) {
 }
 
 /* Cycles of 1, 2, 3, ... tokens, the domain changes twice. */
-static void test_changes(void) {
+TEST(changes, "cycles fall into spans of tokens since the domain changed") {
     scene s;
     set_scene(&s, 3, 1);
     cycle_watch *w = &s.ways[2].watch;
@@ -415,7 +415,7 @@ static void test_changes(void) {
     free(w->lengths);
 }
 
-static void test_watched(void) {
+TEST(watched, "mass, recall and updates are pooled") {
     scene s;
     figures f;
     set_scene(&s, 2, 1);
@@ -444,7 +444,7 @@ static void test_watched(void) {
 
 /* --- the check against plain decoding --- */
 
-static void test_divergence(void) {
+TEST(divergence, "the first place that differs is named") {
     scene s;
     int32_t plain[] = {4, 5, 6, 7}, other[] = {4, 5, 9, 7};
     set_scene(&s, 1, 1);
@@ -472,21 +472,3 @@ static void test_divergence(void) {
     CHECK_HAS(s.c.divergence, "(co?[2Jde)");
     CHECK_HAS(s.c.divergence, "token 3: expected 6 as plain decoding, found 9");
 }
-
-static const test_case cases[] = {
-    {"loops", "tokens in repetitions, by their definition", test_loops},
-    {"means", "counts are pooled, speeds averaged over turns", test_means},
-    {"intervals", "whole prompts are drawn", test_intervals},
-    {"recommended", "the fewest rows among those as fast, as far as prompts tell",
-     test_recommended},
-    {"worst_task", "a policy counts by the task where it loses most", test_worst_task},
-    {"pays", "speeds over prompts in pairs", test_pays},
-    {"whole_requests", "prompts count", test_whole_requests},
-    {"words", "names of tasks, and what is no verdict", test_words},
-    {"best", "policies race with policies, and may all lose to plain decoding", test_best},
-    {"greatest", "best tokens, by counting those before each", test_greatest},
-    {"changes", "cycles fall into spans of tokens since the domain changed", test_changes},
-    {"watched", "mass, recall and updates are pooled", test_watched},
-    {"divergence", "the first place that differs is named", test_divergence},
-};
-TEST_MAIN(cases)

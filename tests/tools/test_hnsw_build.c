@@ -5,7 +5,7 @@
 
 #include "tools/hnsw-build/recall.h"
 
-static void test_hits(void) {
+TEST(hits, "rows found of those there are") {
     static const int32_t truth[RECALL_K] = {5, 6, 7, -1, 9}, found[] = {9, 7, 5, 6};
     int32_t n_true = 1;
     CHECK_INT(hnsw_recall_hits(truth, found, 3, &n_true), 2);
@@ -13,7 +13,7 @@ static void test_hits(void) {
 }
 
 /* Three rows of one length, drawn from four along the axes, and noise of deviation sqrt(3). */
-static void test_synthetic(void) {
+TEST(synthetic, "mixtures of rows and noise") {
     enum { N = 600, DIM = 64 };
     static const int32_t ids[] = {1, 2, 4, 5};
     float *rows = (float *)calloc(6 * DIM, sizeof *rows);
@@ -41,7 +41,7 @@ static void test_synthetic(void) {
 }
 
 /* Fewer states than asked for are all taken; of more, each with the same chance and none twice. */
-static void test_from_trace(void) {
+TEST(from_trace, "recorded states, spread over the trace") {
     char path[] = "/tmp/test_hnsw_XXXXXX";
     int fd = mkstemp(path);
     hnsw_recall_set set;
@@ -69,10 +69,3 @@ static void test_from_trace(void) {
     hnsw_recall_free(&set);
     unlink(path);
 }
-
-static const test_case cases[] = {
-    {"hits", "rows found of those there are", test_hits},
-    {"synthetic", "mixtures of rows and noise", test_synthetic},
-    {"from_trace", "recorded states, spread over the trace", test_from_trace},
-};
-TEST_MAIN(cases)

@@ -79,7 +79,7 @@ static specrt_tree *tree_of(const specrt_tree_params *s) {
 
 /* Every shape against a tree made with it. Where fewer levels leave the wide tree too few nodes it may
  * miss one, never find too much. */
-static void test_smaller_trees(void) {
+TEST(smaller_trees, "tokens of smaller trees against such trees") {
     const specrt_tree_params none = {0, 0, 0};
     int n_shapes = 0, n_seen = 0, n_missed = 0;
     for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) {
@@ -115,7 +115,7 @@ static void test_smaller_trees(void) {
 }
 
 /* A long chain is as many short ones; the last may go on in the next. */
-static void test_shorter_chains(void) {
+TEST(shorter_chains, "cycles of shorter chains in a chain's") {
     static const struct {
         int ran, accepted, num_steps, tokens, cycles, open;
     } cases[] = {{8, 0, 3, 1, 1, 0}, {8, 2, 3, 3, 1, 0}, {8, 3, 3, 4, 1, 0}, {8, 4, 3, 5, 2, 0},
@@ -134,7 +134,7 @@ static void test_shorter_chains(void) {
 
 /* Text whose next token is drafted right with a chance that changes slowly: what a chain of 8 says of
  * shorter ones, against such chains. */
-static void test_chains_in_text(void) {
+TEST(chains_in_text, "their accept length against such chains") {
     enum { N = 200000, RAN = 8 };
     static bool right[N + RAN];
     uint64_t state = 5;
@@ -152,7 +152,7 @@ static void test_chains_in_text(void) {
     }
 }
 
-static void test_shapes(void) {
+TEST(shapes, "bounds on what is considered") {
     specrt_tree_params shapes[PLAN_SHAPES];
     const specrt_tree_params most = {3, 0, 16}, chain = {4, 1, 0}, other = {0, 7, 0},
                              block = {15, 1, 0}, none = {0, 0, 0};
@@ -180,7 +180,7 @@ static plan plan_of(plan_way *ways, int n) {
 }
 
 /* Prompts count, and an answer's interval only as far as the answer does. */
-static void test_ratio(void) {
+TEST(ratio, "verdicts") {
     const plan_way a = {.speed = 100, .low = 50, .high = 200, .prompt_seconds = 1},
                    b = {.speed = 50, .low = 50, .high = 50, .prompt_seconds = 2},
                    unknown = {.speed = 50, .low = NAN, .high = NAN};
@@ -195,7 +195,7 @@ static void test_ratio(void) {
 }
 
 /* Of choices whose speeds cannot be told apart, the one that scores the fewest rows. */
-static void test_recommended(void) {
+TEST(recommended, "the fewest rows among choices that tie with the fastest") {
     plan_way ways[] = {{.policy = 2, .rows = 700, .speed = 100, .low = 90, .high = 110},
                        {.policy = -1, .rows = 0, .speed = 99, .low = 89, .high = 109},
                        {.policy = 1, .rows = 500, .speed = 97, .low = 87, .high = 107},
@@ -221,7 +221,7 @@ static void test_recommended(void) {
 }
 
 /* All rows in half of their bytes are fewer than most of them, and an engine needs another file. */
-static void test_copy(void) {
+TEST(copy, "a whole head in fewer bits is recommended by its bytes") {
     plan_way ways[] = {{.policy = 0, .rows = 1000, .speed = 100, .low = 90, .high = 110},
                        {.policy = 1, .rows = 600, .speed = 99, .low = 89, .high = 109}};
     plan p = plan_of(ways, 2);
@@ -244,7 +244,7 @@ static void test_copy(void) {
 }
 
 /* The fastest choice loses in one task what another does not. */
-static void test_worst_task(void) {
+TEST(worst_task, "a choice counts by the task where it loses most") {
     plan_way ways[] = {{.policy = 0, .rows = 100, .speed = 100, .low = 99, .high = 101},
                        {.policy = 1, .rows = 500, .speed = 97, .low = 96, .high = 98},
                        {.policy = 2, .rows = 900, .speed = 96, .low = 95, .high = 97}};
@@ -269,7 +269,7 @@ static void test_worst_task(void) {
 }
 
 /* What the first pass of a draft reads, where a chain is kept and where not. */
-static void test_first_pass(void) {
+TEST(first_pass, "tokens that a draft's first pass reads") {
     specrt_costs read = {.error = 0}, kept = {.keeps_chains = true};
     const specrt_tree_params one = {1, 1, 2}, four = {4, 1, 5}, tree = {4, 4, 16};
     CHECK_NEAR(plan_first_tokens(&read, &four, 2.5), 2.5, 1e-12);
@@ -281,7 +281,7 @@ static void test_first_pass(void) {
 }
 
 /* A cycle of 10 ms beside the head, and a head of 1 us a row: 204 rows are a fiftieth. */
-static void test_small_head(void) {
+TEST(small_head, "rows with which the head stops to matter") {
     plan p = {.n_ways = 0};
     const plan_way one = {.shape = {1, 1, 2}, .accept_length = 1.5};
     const plan_way two = {.shape = {2, 4, 8}, .accept_length = 1.5};
@@ -301,7 +301,7 @@ static void test_small_head(void) {
 }
 
 /* A block is one pass and one product, whatever its length, by curves that are flat. */
-static void test_block(void) {
+TEST(block, "cycles of blocks by the curves") {
     plan p = {.costs = {.n_block = 7}};
     const plan_way one = {.shape = {1, 1, 2}, .accept_length = 1.5},
                    seven = {.shape = {7, 1, 8}, .accept_length = 1.5};
@@ -315,19 +315,3 @@ static void test_block(void) {
     CHECK_NEAR(plan_head_share(&p, &one, 1000), 1.0 / 11, 1e-9);
     CHECK_NEAR(plan_head_share(&p, &seven, 1000), 1.0 / 11, 1e-9);
 }
-
-static const test_case cases[] = {
-    {"smaller_trees", "tokens of smaller trees against such trees", test_smaller_trees},
-    {"shorter_chains", "cycles of shorter chains in a chain's", test_shorter_chains},
-    {"chains_in_text", "their accept length against such chains", test_chains_in_text},
-    {"first_pass", "tokens that a draft's first pass reads", test_first_pass},
-    {"small_head", "rows with which the head stops to matter", test_small_head},
-    {"block", "cycles of blocks by the curves", test_block},
-    {"shapes", "bounds on what is considered", test_shapes},
-    {"ratio", "verdicts", test_ratio},
-    {"recommended", "the fewest rows among choices that tie with the fastest", test_recommended},
-    {"copy", "a whole head in fewer bits is recommended by its bytes", test_copy},
-    {"worst_task", "a choice counts by the task where it loses most", test_worst_task},
-};
-
-TEST_MAIN(cases)

@@ -163,7 +163,7 @@ static void check_one(plan *p) {
                "choices[].worst_accept_full=null null null null null");
 }
 
-static void test_tables(void) {
+TEST(tables, "for people and machines") {
     scene s;
     open_scene(&s);
     REQUIRE(!plan_decide(&s.p, NULL));
@@ -191,8 +191,3 @@ static void test_tables(void) {
     approved_condense();
     approved_compare("tests/tools/plan_tables.exact");
 }
-
-static const test_case cases[] = {
-    {"tables", "for people and machines", test_tables},
-};
-TEST_MAIN(cases)

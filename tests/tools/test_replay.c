@@ -60,7 +60,7 @@ static bool has_path(const specrt_draft *in, const specrt_draft *of, int32_t nod
 }
 
 /* The nodes of a smaller tree are those of the larger that are likely enough for it. */
-static void test_thresholds(void) {
+TEST(thresholds, "which nodes of a recorded tree a smaller one has") {
     static const specrt_tree_params large = {STEPS, TOPK, NODES}, small[] = {{STEPS, TOPK, 12},
                                                                              {3, TOPK, 20},
                                                                              {2, TOPK, 9},
@@ -90,7 +90,7 @@ static void test_thresholds(void) {
 
 /* A correction that the drafter ranked second: in a chain never, in a tree where its path is likely
  * enough. */
-static void test_rows(void) {
+TEST(rows, "what trees make of an accepted token and of a correction") {
     static const specrt_trace_info info = {.n_vocab = 50, .n_draft_top = 3};
     int32_t tokens[] = {7, 8}, nodes[] = {0, 1}, tree_tokens[] = {1, 7, 9}, parents[] = {-1, 0, 1};
     int32_t depths[] = {0, 1, 2}, draft_ids[] = {7, 5, 6, 9, 8, 4};
@@ -129,7 +129,7 @@ static void test_rows(void) {
 /* --- walks --- */
 
 /* Recorded cycles come out as they were; what another list lacks cuts them. */
-static void test_walks(void) {
+TEST(walks, "cycles as recorded, and as another list would have cut them") {
     static const specrt_tree_params tree = {.num_steps = 4, .topk = 1, .num_draft_tokens = 5};
     replay_levels levels = {.reached = {100, 80, 60, 40}, .accepted = {80, 60, 40, 20}};
     uint64_t state = 3;
@@ -170,7 +170,7 @@ static int64_t cycles_of_runs(int32_t steps, int32_t right, int32_t then) {
 }
 
 /* docs/decisions/lists-and-alignment.md: one cycle in a run shorter than one, wherever it stands. */
-static void test_missing(void) {
+TEST(missing, "what a token costs that a list lacks") {
     for (int32_t steps = 1; steps <= 6; steps++)
         for (int32_t before = 0; before < 30; before++)
             for (int32_t after = 0; after < 30; after++) {
@@ -185,7 +185,7 @@ static void test_missing(void) {
 
 /* --- intervals --- */
 
-static void test_quantile(void) {
+TEST(quantile, "Student's, beside a table") {
     static const double expected[][2] = {{1, 12.706205}, {2, 4.302653},   {3, 3.182446},
                                          {4, 2.776445},  {5, 2.570582},   {9, 2.262157},
                                          {29, 2.045230}, {1000, 1.962339}};
@@ -211,7 +211,7 @@ static double hit_rate(int n, int n_trials, uint64_t seed) {
     return (double)hits / n_trials;
 }
 
-static void test_intervals(void) {
+TEST(intervals, "hold the true ratio as often as they say") {
     CHECK_NEAR(hit_rate(6, 4000, 1), .95, .015);
     CHECK_NEAR(hit_rate(15, 4000, 2), .95, .012);
     CHECK_NEAR(hit_rate(60, 4000, 3), .95, .012);
@@ -225,7 +225,7 @@ static void test_intervals(void) {
 /* --- labels --- */
 
 /* A router that reads what drafter passes are fed is followed where the trace tells that. */
-static void test_exact(void) {
+TEST(exact, "not what follows from states that were not kept") {
     const specrt_trace_info info = {.n_vocab = 100}, *infos[] = {&info};
     replay_shared shared = {.n_cycles = 1, .n_tokens = 2};
     replay_sums sums = {.n_covered = 2, .n_cycles = 1};
@@ -311,7 +311,7 @@ static void check_failure(failing *f, int threads, specrt_status status, const c
 }
 
 /* The first policy that does not fit the tree, whatever the threads; memory where that ran out. */
-static void test_worker_failures(void) {
+TEST(failures, "a worker's real cause is told, of the first policy") {
     static const char *const texts[] = {"full", "window:9@min=9", "window:4@min=2"};
     failing f = {.memory = {0}};
     open_failing(&f, texts, 10);
@@ -332,15 +332,3 @@ static void test_worker_failures(void) {
     }
     close_failing(&f);
 }
-
-static const test_case cases[] = {
-    {"failures", "a worker's real cause is told, of the first policy", test_worker_failures},
-    {"thresholds", "which nodes of a recorded tree a smaller one has", test_thresholds},
-    {"rows", "what trees make of an accepted token and of a correction", test_rows},
-    {"walks", "cycles as recorded, and as another list would have cut them", test_walks},
-    {"missing", "what a token costs that a list lacks", test_missing},
-    {"quantile", "Student's, beside a table", test_quantile},
-    {"exact", "not what follows from states that were not kept", test_exact},
-    {"intervals", "hold the true ratio as often as they say", test_intervals},
-};
-TEST_MAIN(cases)

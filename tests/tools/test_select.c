@@ -68,7 +68,7 @@ static bool ranks_before(const counts *c, int but, int32_t a, int32_t b, int32_t
     return a < b;
 }
 
-static void test_ranking(void) {
+TEST(ranking, "order of forced, counted and reserved ids, ties by id") {
     counts c;
     calibrate_ranking r;
     int32_t kept = 2960;
@@ -104,7 +104,7 @@ static void test_ranking(void) {
     sl_counts_free(&c);
 }
 
-static void test_coverage(void) {
+TEST(coverage, "overall and by domain, against brute force") {
     static const int32_t sizes[] = {1, 60, 777, 2000, 2951};
     counts c;
     calibrate_ranking r;
@@ -159,7 +159,7 @@ static void test_coverage(void) {
 }
 
 /* Weights scale counts relative to the smallest, and do not depend on a common factor. */
-static void test_weights(void) {
+TEST(weights, "weighted sums, exact and free of a common factor") {
     static const double weights[][3] = {{1, 3, 0}, {0.25, 0.75, 0}}, whole[] = {1, 3, 0};
     counts c;
     calibrate_ranking r[2];
@@ -186,7 +186,7 @@ static void test_weights(void) {
     sl_counts_free(&c);
 }
 
-static void test_sizes(void) {
+TEST(sizes, "the four rules and the range of each") {
     counts c;
     calibrate_ranking r;
     int32_t size;
@@ -244,7 +244,7 @@ static void little_text(int n_held_out, calibrate_ranking *r) {
 }
 
 /* Without enough held-out text what was not seen counts, spread over all other ids. */
-static void test_little_text(void) {
+TEST(little_text, "a share without held-out text counts what was not seen") {
     calibrate_ranking r;
     int32_t size;
     specrt_error err;
@@ -271,7 +271,7 @@ static void test_little_text(void) {
 }
 
 /* VocabTrim's figures for Llama-3.2-3B; docs/methods/vocabtrim.md tells the conventions behind them. */
-static void test_mbsu(void) {
+TEST(mbsu, "the four values of the VocabTrim paper") {
     const double target = 3.2126e9, rows = 128256;
     const speed_model eagle = {.target_params = target,
                                .draft_params = 907.5e6,
@@ -295,7 +295,7 @@ static void test_mbsu(void) {
 }
 
 /* The closed form against drawing cycles. */
-static void test_tau(void) {
+TEST(tau, "accept length against simulation") {
     const double rates[] = {0.8, 0.7, 0.6}, coverage = 0.9;
     double sum = 0;
     int n = 2000000;
@@ -326,7 +326,7 @@ static void check_sweep(const calibrate_ranking *r, const speed_model *m, int32_
     sweep_free(&s);
 }
 
-static void test_sweep(void) {
+TEST(sweep, "powers of two, the chosen size, the best") {
     counts c;
     calibrate_ranking r;
     double *rates = (double *)malloc(2 * sizeof *rates); /* and nothing behind them */
@@ -371,7 +371,7 @@ static int name_all(void *arg) {
     return status;
 }
 
-static void test_no_memory(void) {
+TEST(no_memory, "every allocation that fails") {
     counts c;
     const char *paths[] = {"a/x", "b/x", "c"};
     calibrate_options o = {.corpus = {.items = paths, .n = 3}};
@@ -381,16 +381,3 @@ static void test_no_memory(void) {
     test_starve(select_all, &c, SPECRT_STATUS_NO_MEMORY);
     sl_counts_free(&c);
 }
-
-static const test_case cases[] = {
-    {"ranking", "order of forced, counted and reserved ids, ties by id", test_ranking},
-    {"coverage", "overall and by domain, against brute force", test_coverage},
-    {"weights", "weighted sums, exact and free of a common factor", test_weights},
-    {"sizes", "the four rules and the range of each", test_sizes},
-    {"little text", "a share without held-out text counts what was not seen", test_little_text},
-    {"mbsu", "the four values of the VocabTrim paper", test_mbsu},
-    {"tau", "accept length against simulation", test_tau},
-    {"no_memory", "every allocation that fails", test_no_memory},
-    {"sweep", "powers of two, the chosen size, the best", test_sweep},
-};
-TEST_MAIN(cases)

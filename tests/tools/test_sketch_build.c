@@ -56,7 +56,7 @@ static double dot(const double *a, const float *b, int32_t n) {
 
 /* ---- the order of rows ---- */
 
-static void test_order(void) {
+TEST(order, "ranked rows first, weights by count, their mean") {
     enum { N = 1100, D = 8, FORCED = 5 };
     static const int32_t n_ranked[] = {0, 1000, 1200};
     for (int r = 0; r < 3; r++) {
@@ -92,7 +92,7 @@ static void test_order(void) {
 /* ---- states ---- */
 
 /* Every recorded state once, in any order; a part of them measures. */
-static void test_recorded(void) {
+TEST(recorded, "states of traces, each once") {
     char path[2][40] = {"/tmp/test_sketch_XXXXXX", "/tmp/test_sketch_XXXXXX"};
     state_set s;
     specrt_error err;
@@ -133,7 +133,7 @@ static void test_recorded(void) {
 }
 
 /* Three rows of one length, and noise of deviation 2. */
-static void test_synthetic(void) {
+TEST(synthetic, "mixtures of rows and noise") {
     enum { N = 800, D = 64 };
     float *rows = (float *)calloc(4 * D, sizeof *rows);
     double squares[3] = {0};
@@ -153,7 +153,7 @@ static void test_synthetic(void) {
 }
 
 /* The ten best of 2,100 rows with many equal products, or of fewer than ten. */
-static void test_truth(void) {
+TEST(truth, "the best rows by brute force") {
     enum { D = 6, STATES = 37 };
     static const int32_t sizes[] = {2100, 7};
     for (int i = 0; i < 2; i++) {
@@ -243,13 +243,13 @@ static void check_axes(bool has_states) {
     world_close(&w);
 }
 
-static void test_axes(void) {
+TEST(axes, "the best directions of diagonal moments") {
     check_axes(false);
     check_axes(true);
 }
 
 /* With a direction for each column products are exact; directions beyond are zero. */
-static void test_full(void) {
+TEST(full, "products are exact with all directions") {
     enum { N = 200, D = 32, RANK = 240, STATES = 90 };
     for (int has_states = 0; has_states < 2; has_states++) {
         world w;
@@ -283,7 +283,7 @@ static void test_full(void) {
     }
 }
 
-static void test_nothing_varies(void) {
+TEST(nothing_varies, "rows or states that are all alike") {
     enum { N = 40, D = 32 };
     world w;
     basis b;
@@ -438,7 +438,7 @@ static void check_place(const sketched *x, int place) {
     CHECK_NEAR(preview_constant(s, place), constant, 0.51 * unit_of(s, 28));
 }
 
-static void test_section(void) {
+TEST(section, "every bit and scale of a section") {
     static const int32_t shapes[][4] = {{70, 32, 496, 96}, {200, 260, 240, 64}};
     for (int i = 0; i < 2; i++) {
         sketched x;
@@ -563,7 +563,7 @@ static void check_list(const int32_t *found, int n, const char *expected) {
     CHECK_STR(text, expected);
 }
 
-static void test_recall(void) {
+TEST(recall, "what a search finds, by plain sums") {
     sketched x;
     sketch_recall_table t;
     sketched_open(&x, 300, 40, 240, 64);
@@ -655,7 +655,7 @@ static void check_probed(const sketched *x, const row_clusters *c) {
                (double)(x->s.center - 64) + c->n * 64 + p->places * (x->s.n_signs / 8.0 + 2), 3);
 }
 
-static void test_clusters(void) {
+TEST(clusters, "means, order and recall of clusters, by plain sums") {
     sketched x;
     row_clusters c;
     int32_t was[300];
@@ -703,7 +703,7 @@ static int sketch_all(void *arg) {
     return status;
 }
 
-static void test_no_memory(void) {
+TEST(no_memory, "every allocation that fails") {
     world w;
     world_open(&w, normal(50 * 8), 50, 8, 0, 1);
     test_starve(sketch_all, &w, SPECRT_STATUS_NO_MEMORY);
@@ -712,7 +712,7 @@ static void test_no_memory(void) {
 
 /* ---- advice ---- */
 
-static void test_advice(void) {
+TEST(advice, "what is advised for how many states") {
     static const struct {
         const char *trace;
         int32_t n_states;
@@ -727,19 +727,3 @@ static void test_advice(void) {
         CHECK_HAS(advice, rows[i].says);
     }
 }
-
-static const test_case cases[] = {
-    {"order", "ranked rows first, weights by count, their mean", test_order},
-    {"recorded", "states of traces, each once", test_recorded},
-    {"synthetic", "mixtures of rows and noise", test_synthetic},
-    {"truth", "the best rows by brute force", test_truth},
-    {"axes", "the best directions of diagonal moments", test_axes},
-    {"full", "products are exact with all directions", test_full},
-    {"nothing_varies", "rows or states that are all alike", test_nothing_varies},
-    {"section", "every bit and scale of a section", test_section},
-    {"recall", "what a search finds, by plain sums", test_recall},
-    {"clusters", "means, order and recall of clusters, by plain sums", test_clusters},
-    {"no_memory", "every allocation that fails", test_no_memory},
-    {"advice", "what is advised for how many states", test_advice},
-};
-TEST_MAIN(cases)

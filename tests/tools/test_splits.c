@@ -115,7 +115,7 @@ static specrt_status check(scene *s) {
     return compare_check(&s->c, &s->ways[1], &s->prompt, "qa", NULL);
 }
 
-static void test_repeated(void) {
+TEST(repeated, "the target says it again, fed the same passes") {
     scene s;
     open_scene(&s);
     REQUIRE(!check(&s));
@@ -128,7 +128,7 @@ static void test_repeated(void) {
     close_scene(&s);
 }
 
-static void test_not_repeated(void) {
+TEST(not_repeated, "a token that the target does not say is an error") {
     for (size_t place = 0; place < N_ANSWER; place++) {
         scene s;
         open_scene(&s);
@@ -144,7 +144,7 @@ static void test_not_repeated(void) {
     }
 }
 
-static void test_same(void) {
+TEST(same, "equal tokens are not looked into") {
     scene s;
     open_scene(&s);
     id_list *found = &s.ways[1].result.tokens, *plain = &s.ways[PLAIN].result.tokens;
@@ -157,10 +157,3 @@ static void test_same(void) {
     CHECK_STR(compare_outcome(&s.c), "all equal");
     close_scene(&s);
 }
-
-static const test_case cases[] = {
-    {"repeated", "the target says it again, fed the same passes", test_repeated},
-    {"not_repeated", "a token that the target does not say is an error", test_not_repeated},
-    {"same", "equal tokens are not looked into", test_same},
-};
-TEST_MAIN(cases)

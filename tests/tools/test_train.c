@@ -43,7 +43,7 @@ static void check_product(parallel_pool *pool, int32_t m, int32_t n, int32_t k, 
     free(c);
 }
 
-static void test_products(void) {
+TEST(products, "blocked products equal plain loops, at every edge, transposed too") {
     parallel_pool *pool = sl_parallel_pool_create(3);
     const int32_t sizes[][3] = {{1, 1, 1},    {6, 16, 256},  {7, 17, 257}, {5, 3, 600},
                                 {193, 33, 9}, {192, 128, 1}, {40, 130, 70}};
@@ -113,13 +113,13 @@ static void check_gradient(bool residual, bool softmax) {
     sl_parallel_pool_free(pool);
 }
 
-static void test_gradients(void) {
+TEST(gradients, "loss and gradient of every router and loss against finite differences") {
     for (int residual = 0; residual < 2; residual++)
         for (int softmax = 0; softmax < 2; softmax++) check_gradient(residual, softmax);
 }
 
 /* One step from zero moments moves every weight by the rate against its gradient's sign, and decays. */
-static void test_step(void) {
+TEST(step, "one step of AdamW") {
     network_shape shape = {false, false, 2, 3, 2, 4};
     parallel_pool *pool = sl_parallel_pool_create(1);
     network net;
@@ -212,7 +212,7 @@ static route_figures learn(world *w, const train_options *o, uint64_t *digest) {
     return figures;
 }
 
-static void test_learns(void) {
+TEST(learns, "every router and loss learns what was planted, and nothing from shuffled labels") {
     parallel_pool *pool = sl_parallel_pool_create(2);
     for (int coral = 0; coral < 2; coral++)
         for (int loss = TRAIN_TOP; loss <= TRAIN_BEST; loss++) {
@@ -236,7 +236,7 @@ static void test_learns(void) {
 }
 
 /* The same weights for any number of threads; others for another seed. */
-static void test_threads(void) {
+TEST(threads, "the same weights for 1 and 3 threads") {
     uint64_t digests[3];
     world w;
     open_world(&w, 700, false);
@@ -255,7 +255,7 @@ static void test_threads(void) {
 }
 
 /* A document is held out whole, whatever the order of its examples. */
-static void test_split(void) {
+TEST(split, "documents are held out whole") {
     world w;
     bool out[N_DOCUMENTS] = {false}, in[N_DOCUMENTS] = {false};
     int n_out = 0;
@@ -271,7 +271,7 @@ static void test_split(void) {
 }
 
 /* Too little, or nothing to learn from. */
-static void test_bad_examples(void) {
+TEST(bad_examples, "too few examples, equal states, a loss that is no number") {
     world w;
     specrt_error err = {SPECRT_STATUS_OK, ""};
     example_set none = {.n_state = N_STATE, .n_top = N_TOP};
@@ -320,7 +320,7 @@ static int train_all(void *arg) {
     return status;
 }
 
-static void test_no_memory(void) {
+TEST(no_memory, "every allocation that fails") {
     world w;
     open_world(&w, 200, false);
     test_starve(train_all, &w, SPECRT_STATUS_NO_MEMORY);
@@ -329,7 +329,7 @@ static void test_no_memory(void) {
 
 /* --- schedules --- */
 
-static void test_schedules(void) {
+TEST(schedules, "named shapes, the greatest within a budget of rows") {
     double rows_of[65];
     schedule s;
     specrt_error err = {SPECRT_STATUS_OK, ""};
@@ -346,19 +346,3 @@ static void test_schedules(void) {
     CHECK_INT(schedule_make("flat", 0.5, rows_of, 64, &s, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "--mean-rows: expected room for one of the 64 clusters");
 }
-
-static const test_case cases[] = {
-    {"products", "blocked products equal plain loops, at every edge, transposed too",
-     test_products},
-    {"gradients", "loss and gradient of every router and loss against finite differences",
-     test_gradients},
-    {"step", "one step of AdamW", test_step},
-    {"learns", "every router and loss learns what was planted, and nothing from shuffled labels",
-     test_learns},
-    {"threads", "the same weights for 1 and 3 threads", test_threads},
-    {"no_memory", "every allocation that fails", test_no_memory},
-    {"split", "documents are held out whole", test_split},
-    {"bad_examples", "too few examples, equal states, a loss that is no number", test_bad_examples},
-    {"schedules", "named shapes, the greatest within a budget of rows", test_schedules},
-};
-TEST_MAIN(cases)

@@ -13,7 +13,7 @@ static void put_file(const char *path, const void *bytes, size_t n) {
 }
 
 /* Of letters that no code page has together. */
-static void test_bundle(void) {
+TEST(bundle, "a bundle by a name of many alphabets") {
     specrt_bundle *bundle;
     specrt_ranks ranks;
     size_t n;
@@ -29,7 +29,7 @@ static void test_bundle(void) {
     windows_remove(path);
 }
 
-static void test_refused(void) {
+TEST(refused, "nothing, a folder, a device, a path that is no UTF-8") {
     const char *empty = windows_path("empty");
     specrt_bundle *bundle = NULL;
     put_file(empty, "", 0);
@@ -44,7 +44,7 @@ static void test_refused(void) {
 }
 
 /* What another file replaces is there as a whole, and no other file stays behind. */
-static void test_replace(void) {
+TEST(replace, "a file is replaced as a whole") {
     specrt__os_map map;
     const char *path = windows_path("costs \xc3\xa9");
     put_file(path, "first", 5);
@@ -56,7 +56,7 @@ static void test_replace(void) {
     windows_remove(path);
 }
 
-static void test_costs(void) {
+TEST(costs, "where costs are kept, and the clock") {
     char path[SPECRT_COSTS_PATH];
     specrt_costs_path(windows_path("pair.specb"), "key", path);
     CHECK_HAS(path, "pair.specb.");
@@ -78,7 +78,7 @@ static void count(specrt_task *task) {
 }
 
 /* In their order, all before close() returns. */
-static void test_worker(void) {
+TEST(worker, "tasks in their order") {
     specrt_worker *worker;
     int sum = 0;
     counted tasks[5];
@@ -91,12 +91,3 @@ static void test_worker(void) {
     specrt_worker_close(worker);
     CHECK_INT(sum, 12345);
 }
-
-static const test_case cases[] = {
-    {"bundle", "a bundle by a name of many alphabets", test_bundle},
-    {"refused", "nothing, a folder, a device, a path that is no UTF-8", test_refused},
-    {"replace", "a file is replaced as a whole", test_replace},
-    {"costs", "where costs are kept, and the clock", test_costs},
-    {"worker", "tasks in their order", test_worker},
-};
-TEST_MAIN(cases)

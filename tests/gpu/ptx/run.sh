@@ -31,7 +31,7 @@ for t in "$@"; do
     case $t in
         *_real)
             for c in ${long:+bf16 f32} q8_0 f16 far; do
-                set -- "$t --filter whole-$c long=1" "$@"
+                set -- "$t --filter whole_$c long=1" "$@"
             done ;;
         *_tree) set -- "$t --filter whole long=1" "$@" ;;
     esac
