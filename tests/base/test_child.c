@@ -38,8 +38,7 @@ TEST(no_program, "a program that cannot run is named") {
     CHECK_STR(err.msg, "/: cannot run: Permission denied");
 }
 
-/* Descriptors change places, and one that is not named is not there. */
-TEST(descriptors, "a child gets the descriptors that it is given") {
+TEST(descriptors, "descriptors change places, and one that is not named is not there") {
     static const char *const words[] = {
         "sh", "-c", "echo one >&1; echo three >&3; ls /dev/fd/ | grep -c '[4-7]' >&1", NULL};
     char path[2][32], text[32] = "";
@@ -64,8 +63,7 @@ TEST(descriptors, "a child gets the descriptors that it is given") {
     close(fds[3]);
 }
 
-/* Many threads' worth of children at once, each waited for. */
-TEST(many, "forty children end") {
+TEST(many, "many threads' worth of children at once, each waited for") {
     static const char *const words[] = {"sleep", "1000", NULL};
     pid_t children[40];
     for (int i = 0; i < 40; i++) children[i] = start(words, NULL, 0);

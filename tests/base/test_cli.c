@@ -114,8 +114,7 @@ static void loudly(int fd, int saved) {
     clear_folder();
 }
 
-/* Bad usage exits with 2 and keeps no list; messages go to stderr. */
-TEST(parse_errors, "bad flags exit with 2") {
+TEST(parse_errors, "bad usage exits with 2 and keeps no list; messages go to stderr") {
     cli_common c;
     cli_list rest = {0};
     int saved = quietly(STDERR_FILENO);
@@ -173,8 +172,7 @@ TEST(help, "columns, long names, long lines, headings") {
     CHECK_STR(printed, "tool " SPECRT_VERSION_STRING "\n");
 }
 
-/* What common options mean together, and the messages that -q leaves. */
-TEST(common, "what common options mean together") {
+TEST(common, "what common options mean together, and the messages that -q leaves") {
     static const struct {
         const char *a, *b;
         int progress;
@@ -213,8 +211,7 @@ TEST(exit_codes, "of each status") {
     }
 }
 
-/* --shard, and rank variables as schedulers set them. */
-TEST(shard, "--shard and ranks of schedulers") {
+TEST(shard, "--shard, and rank variables as schedulers set them") {
     static const char *const bad[] = {"3/3", "-1/3", "0/0", "1/3x", "x", "1"};
     static const struct {
         const char *set[8];
@@ -344,8 +341,7 @@ TEST(out_file, "output appears at commit, or the old stays") {
     CHECK_INT(clear_folder(), 1); /* no temporary file is left */
 }
 
-/* As many as the signal handler can remove, and one more. */
-TEST(out_many, "as many outputs as are removed on a signal") {
+TEST(out_many, "as many as the signal handler can remove, and one more") {
     enum { MOST = 64 };
     specrt_error err;
     out_file out[MOST + 1];
@@ -361,8 +357,7 @@ TEST(out_many, "as many outputs as are removed on a signal") {
     CHECK_INT(clear_folder(), 0);
 }
 
-/* More than a pipe and the first block of the reader hold. */
-TEST(read_pipe, "all that a pipe gives") {
+TEST(read_pipe, "more than a pipe and the first block of the reader hold") {
     enum { N = 300000 };
     int ends[2];
     char path[32];
@@ -513,8 +508,7 @@ TEST(leftovers, "what a killed writer left goes with the next") {
     CHECK_INT(clear_folder(), N_ALIKE + 1); /* but about's; the link, the output */
 }
 
-/* Of two that write one file both succeed, and the later stays. */
-TEST(leftovers_live, "a writer at work is left alone") {
+TEST(leftovers_live, "of two that write one file both succeed, and the later stays") {
     out_file first, second;
     file_view view;
     const char *path = in_folder("out");
@@ -571,8 +565,7 @@ static void count_run(void *arg, int64_t i) {
     __atomic_fetch_add(&c->sum, i + 1, __ATOMIC_RELAXED);
 }
 
-/* More threads than cores, and pauses in which they fall asleep. */
-TEST(pool, "loops of a pool run each task once and are over when they return") {
+TEST(pool, "more threads than cores, and pauses in which they fall asleep") {
     for (int threads = 1; threads <= 8; threads += 7) {
         parallel_pool *pool = sl_parallel_pool_create(threads);
         REQUIRE(pool);
@@ -603,8 +596,7 @@ static void meet(void *arg, int64_t i) {
     while (__atomic_load_n(&m->n, __ATOMIC_SEQ_CST) < 2) sched_yield();
 }
 
-/* Each of two tasks ends when both have begun, in every loop. */
-TEST(pool_threads, "threads of a pool take part in every loop") {
+TEST(pool_threads, "each of two tasks ends when both have begun, in every loop") {
     parallel_pool *pool = sl_parallel_pool_create(2);
     REQUIRE(pool);
     for (int loop = 0; loop < 100; loop++) {
@@ -615,8 +607,7 @@ TEST(pool_threads, "threads of a pool take part in every loop") {
     sl_parallel_pool_free(pool);
 }
 
-/* Loops so short that a worker often comes when one is over, and the next begins. */
-TEST(pool_short, "a worker that comes late is in no later loop") {
+TEST(pool_short, "loops so short that a worker often comes when one is over, and the next begins") {
     parallel_pool *pool = sl_parallel_pool_create(2);
     REQUIRE(pool);
     for (int loop = 0; loop < 50000; loop++) {

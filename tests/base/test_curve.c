@@ -61,8 +61,7 @@ TEST(interval, "of ratios: nominal coverage") {
     CHECK(isnan(half));
 }
 
-/* Intervals by Student's t of 1, 20, 21 and 200 degrees of freedom. */
-TEST(student, "of a few known quantiles") {
+TEST(student, "intervals by Student's t of 1, 20, 21 and 200 degrees of freedom") {
     static const struct {
         int freedom;
         double t;

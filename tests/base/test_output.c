@@ -76,8 +76,7 @@ TEST(out_folder, "all files of a folder or none") {
     CHECK_INT(clear_folder(), 4);
 }
 
-/* What an earlier writer left goes with the folder, in an exchange and without one. */
-TEST(stale, "what an earlier writer left goes") {
+TEST(stale, "what an earlier writer left goes with the folder, in an exchange and without one") {
     for (int shared = 0; shared < 2; shared++) {
         out_folder f;
         out_file *out;
@@ -110,8 +109,7 @@ TEST(out_folder_taken, "what got its name is taken back") {
     CHECK_INT(clear_folder(), 2); /* the folders */
 }
 
-/* Another writer of a new folder is first: as where the folder was there. */
-TEST(out_folder_second, "another writer was first") {
+TEST(out_folder_second, "another writer of a new folder is first: as where the folder was there") {
     for (int turn = 0; turn < 4; turn++) {
         bool force = turn > 0, foreign = turn > 1, others = turn > 2;
         out_folder f;
@@ -161,7 +159,6 @@ TEST(out_folder_shared, "beside other files, and in place") {
     CHECK_INT(clear_folder(), 4);
 }
 
-/* The file behind a link is replaced, not the link; the file is as any program would create it. */
 TEST(behind_link, "a link stays, with the permissions of a new file") {
     struct stat st;
     put("real", "old");
@@ -245,7 +242,6 @@ static char digit_of(const char *name) {
     return digit;
 }
 
-/* Whenever a writer is killed, the folder is whole, of one writing, or not there. */
 TEST(killed_folders, "a folder is whole whenever its writer is killed") {
     int state;
     in_folder(""); /* made by the parent */

@@ -93,8 +93,7 @@ TEST(text_lines, "each line clean, tabs as spaces") {
     free(printed);
 }
 
-/* What json-c lets through of a file's JSON. */
-TEST(json_to_text, "UTF-8 whatever went in") {
+TEST(json_to_text, "what json-c lets through of a file's JSON") {
     json_object *o = json_object_new_object();
     sl_json_put(o, "k\xff", json_object_new_string("\x1b\xc3(\xc2\x9b\x7f\xc2\xa0"));
     sl_json_put(o, "text", sl_json_text("a\xff"));

@@ -128,7 +128,6 @@ TEST(python, "strings of 1 to 4 edge bytes come out as from Python") {
     }
 }
 
-/* The same over all strings of one and two bytes. */
 TEST(python_pairs, "all strings of 1 and 2 bytes come out as from Python") {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     for (int a = 0; a < 256; a++) h = repaired_hash(h, (uint8_t[]){(uint8_t)a}, 1);
@@ -174,8 +173,7 @@ TEST(definition, "random text against maximal subparts by definition") {
     }
 }
 
-/* One bad byte in a long run of ASCII, anywhere. */
-TEST(ascii, "one bad byte among others") {
+TEST(ascii, "one bad byte in a long run of ASCII, anywhere") {
     char text[200];
     for (size_t at = 0; at < sizeof text; at++) {
         memset(text, 'a', sizeof text);
@@ -196,8 +194,7 @@ TEST(code_points, "every code point encodes, decodes and is valid") {
     }
 }
 
-/* With python=python3: a megabyte of random text through the interpreter itself. */
-TEST(interpreter, "random text against Python itself (opt-in)") {
+TEST(interpreter, "with python=python3: a megabyte of random text through the interpreter itself") {
     const char *python = test_setting("python");
     if (!python) SKIP("python=python3 compares with it");
     enum { SIZE = 1 << 20 };

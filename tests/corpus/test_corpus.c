@@ -80,8 +80,7 @@ TEST(splits, "records dealt to files") {
     gather_free(&one), gather_free(&values);
 }
 
-/* With many files, those to be read from the start go to one shard each. */
-TEST(many_files, "shards of many files") {
+TEST(many_files, "with many files, those to be read from the start go to one shard each") {
     const char *top = make_folder("many");
     char path[128], name[32], text[64];
     snprintf(path, sizeof path, "%s", top);
@@ -160,8 +159,7 @@ TEST(real, "real files hold what Python finds in them") {
     gather_free(&g);
 }
 
-/* What was read of a file so far, batch by batch. */
-TEST(progress, "bytes read, batch by batch") {
+TEST(progress, "what was read of a file so far, batch by batch") {
     enum { N = 3 << 20 };
     const corpus_options none = {0};
     corpus *c;

@@ -75,8 +75,7 @@ TEST(text_bytes, "NULs, CRLF, byte-order marks, invalid bytes") {
     check_bytes("{\"text\": 1}", 11, "{\"text\": 1}", 11, 0); /* the name says text */
 }
 
-/* Three-byte characters without a break: forced at 64 MiB, on a character. */
-TEST(forced, "64 MiB without a safe place are cut on a character") {
+TEST(forced, "Three-byte characters without a break: forced at 64 MiB, on a character") {
     size_t n = (64u << 20) + 300000;
     LEFT_TO_ALL();
     n -= n % 3;

@@ -42,8 +42,7 @@ static void check_ids(const char *name, const void *bytes, size_t n, int id_byte
     sl_corpus_close(c);
 }
 
-/* An id far in a file is named by its index there. */
-TEST(far, "an id that is none, far in a file") {
+TEST(far, "an id far in a file is named by its index there") {
     enum { N = 1 << 20 };
     uint16_t *ids = (uint16_t *)calloc(N, sizeof *ids);
     REQUIRE(ids);

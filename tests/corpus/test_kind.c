@@ -28,8 +28,7 @@ TEST(nuls, "text with NULs is text, binary data is not") {
     gather_free(&g);
 }
 
-/* So many NULs, control bytes and ill-formed ones of 300 bytes are text, or are not. */
-TEST(limits, "how many NULs and control bytes a text may have") {
+TEST(limits, "so many NULs, control bytes and ill-formed ones of 300 bytes are text, or are not") {
     static const struct {
         int n_nul, n_control, n_bad;
         bool text;
@@ -49,8 +48,7 @@ TEST(limits, "how many NULs and control bytes a text may have") {
     }
 }
 
-/* A third of a text may be of any byte but those that no text has. */
-TEST(controls, "which control bytes a text has") {
+TEST(controls, "a third of a text may be of any byte but those that no text has") {
     for (int c = 1; c < 128; c++) {
         char text[300];
         bool expected = c >= 32 ? c != 127 : (c >= '\a' && c <= '\r') || c == 27;

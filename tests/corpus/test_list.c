@@ -64,8 +64,7 @@ TEST(many, "many files, and many names of one") {
     clear_folder();
 }
 
-/* The digest tells which file of the domain a text is in. */
-TEST(order, "whose text is whose") {
+TEST(order, "the digest tells which file of the domain a text is in") {
     make_folder("order");
     put_text("order/a.txt", "x");
     put_text("order/b.txt", "y");
@@ -79,8 +78,7 @@ TEST(order, "whose text is whose") {
     clear_folder();
 }
 
-/* The sum of sizes, which a pipe among the files makes unknown. */
-TEST(sizes, "a pipe among files") {
+TEST(sizes, "the sum of sizes, which a pipe among the files makes unknown") {
     const char *paths[2] = {in_folder("a.txt"), in_folder("pipe")};
     const corpus_options none = {0};
     corpus_stats stats;

@@ -101,8 +101,7 @@ TEST(refused, "what is no prompt is named with its line") {
     CHECK_INT(clear_folder(), 1);
 }
 
-/* Of a later file, too, so many and evenly spread, of every Nth one or of the others. */
-TEST(choice, "which prompts of a file, and how many") {
+TEST(choice, "of a later file, too, so many and evenly spread, of every Nth one or of the others") {
     static const struct {
         prompt_choice choice;
         const char *kept;
@@ -139,8 +138,7 @@ TEST(choice, "which prompts of a file, and how many") {
     clear_folder();
 }
 
-/* A file that does not fit the first buffer. */
-TEST(long, "files of any length") {
+TEST(long, "a file that does not fit the first buffer") {
     enum { N = 200000 };
     char *text = (char *)malloc(N + 1);
     memset(text, 'x', N);

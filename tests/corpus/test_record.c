@@ -131,8 +131,7 @@ TEST(field, "--field with dots, lists and records without it") {
     gather_free(&g);
 }
 
-/* Pieces end inside words: their tokens are not those of the answer. */
-TEST(stream, "pieces of a streamed answer are refused") {
+TEST(stream, "pieces end inside words: their tokens are not those of the answer") {
     gathered g = gather_string("x.jsonl", "{\"choices\":[{\"delta\":{\"content\":\"a\"}}]}", NULL);
     CHECK_INT(g.status, SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(g.err.msg, "x.jsonl:1: a piece of a streamed answer in choices; expected ");

@@ -39,8 +39,7 @@ TEST(without_letters, "numbers, signs, nothing") {
     sl_script_finder_free(finder);
 }
 
-/* Names and code do not make a text Latin, nor one foreign word a text foreign. */
-TEST(mixed, "Latin letters count a quarter") {
+TEST(mixed, "names and code do not make a text Latin, nor one foreign word a text foreign") {
     open_finder();
     check_script("用 malloc(sizeof(int)) 分配内存，然后检查返回值", "Han");
     check_script("Функция printf() печатает текст по формату", "Cyrillic");
@@ -52,8 +51,7 @@ TEST(mixed, "Latin letters count a quarter") {
     sl_script_finder_free(finder);
 }
 
-/* Han beside kana is Japanese, from a tenth of kana on. */
-TEST(japanese, "kana among Han") {
+TEST(japanese, "Han beside kana is Japanese, from a tenth of kana on") {
     open_finder();
     check_script("東京都は日本の首都である", "Japanese");
     check_script("漢字漢字漢字漢字漢の", "Japanese");

@@ -148,8 +148,7 @@ TEST(too_long, "a record over the cap is a bad record") {
     free(text);
 }
 
-/* Values that are longer than what is read at once, over the end of a batch. */
-TEST(across, "long values over the end of a batch") {
+TEST(across, "values that are longer than what is read at once, over the end of a batch") {
     enum { N = 700000 };
     char *text = (char *)malloc(3 * N);
     size_t at = 0;

@@ -91,7 +91,6 @@ TEST(counts_add, "sums equal a dense oracle") {
     sl_counts_free(&c);
 }
 
-/* Three shards of the same documents, concatenated in every order, give the bytes of one run. */
 TEST(counts_merge, "shards in any order give the bytes of one run") {
     static const char *const names[] = {"b", "a", "c/d e"};
     counts whole = {0}, shards[3];
@@ -139,8 +138,7 @@ static void refuse(const char *text, size_t n) {
     sl_counts_free(&in);
 }
 
-/* Every cut of a file is refused, and so is every changed digit. */
-TEST(counts_damage, "cut files and changed numbers are refused") {
+TEST(counts_damage, "every cut of a file is refused, and so is every changed digit") {
     counts c = {0};
     size_t n;
     vocab_fill(&c);
@@ -385,7 +383,6 @@ TEST(counts_mismatch, "other tokenizers and options are refused by name") {
     sl_counts_free(&b);
 }
 
-/* The same tokens under another name (GGUF, tiktoken): either order gives one name. */
 TEST(counts_names, "the kept name does not depend on the order") {
     counts a = {0}, b = {0};
     size_t n_a, n_b;
@@ -409,8 +406,7 @@ TEST(counts_names, "the kept name does not depend on the order") {
     sl_counts_free(&b);
 }
 
-/* Packed files read like plain ones, and a cut one is refused. */
-TEST(counts_packed, ".gz and .zst count files") {
+TEST(counts_packed, "packed files read like plain ones, and a cut one is refused") {
     counts c = {0};
     size_t n;
     vocab_fill(&c);

@@ -128,8 +128,7 @@ TEST(counts, "runs of many blocks, merged on several threads") {
     }
 }
 
-/* So little memory that runs go to disk again and again, and are merged there. */
-TEST(spilling, "runs on disk, merged there again") {
+TEST(spilling, "so little memory that runs go to disk again and again, and are merged there") {
     random_state = 7;
     text t = make_text(3000, 900000);
     pairs *p;
@@ -160,8 +159,7 @@ TEST(no_disk, "a temporary file that cannot be made") {
     free(t.ids);
 }
 
-/* Who cuts the file of spilled runs is found out. */
-TEST(cut_spill, "a temporary file that somebody cuts") {
+TEST(cut_spill, "who cuts the file of spilled runs is found out") {
     random_state = 12;
     text t = make_text(300, 50000);
     pairs *p;
@@ -177,8 +175,7 @@ TEST(cut_spill, "a temporary file that somebody cuts") {
     free(t.ids);
 }
 
-/* Two tokens are a pair; a counter counts when its block is full. */
-TEST(blocks, "pairs and blocks at their limits") {
+TEST(blocks, "two tokens are a pair; a counter counts when its block is full") {
     text t = {(int32_t[]){3, 1}, 2, 5};
     pairs *p;
     pairs_counter *c;
@@ -265,8 +262,7 @@ TEST(merge, "count files of parts in any order give the file of the whole") {
     free(t.ids);
 }
 
-/* Any cut, and any changed byte behind the names, is seen. */
-TEST(damage, "every cut and every flipped byte of a count file") {
+TEST(damage, "any cut, and any changed byte behind the names, is seen") {
     specrt_error err;
     random_state = 10;
     text t = make_text(60, 400);
@@ -299,8 +295,7 @@ static void check_file(uint8_t *bytes, size_t n, const char *wrong) {
     sl_pairs_free(p);
 }
 
-/* The bytes of a header with one field changed. */
-TEST(headers, "every field of a header") {
+TEST(headers, "the bytes of a header with one field changed") {
     static const struct {
         int at;
         int32_t value;
@@ -339,8 +334,7 @@ TEST(headers, "every field of a header") {
     free(t.ids);
 }
 
-/* Rows by hand over 5 ids, each with sums that are right. */
-TEST(rows, "rows that are none, with sums that are right") {
+TEST(rows, "rows by hand over 5 ids, each with sums that are right") {
     static const struct {
         uint8_t bytes[24];
         size_t n;

@@ -433,8 +433,7 @@ TEST(optimiser, "AdamW and plain descent against their formulas") {
     run_optimiser(ENGINE_SGD, 0.5f);
 }
 
-/* A gradient that is not finite makes no step, and is gone afterwards. */
-TEST(not_finite, "a gradient that is not finite makes no step") {
+TEST(not_finite, "a gradient that is not finite makes no step, and is gone afterwards") {
     static bench b;
     float dh[N_QUERIES * D];
     const float *hidden;
@@ -502,8 +501,7 @@ TEST(drafting, "captured rows give the states that drafted") {
     run_drafting(true, full);
 }
 
-/* Drafts change at a swap only, and are the drafter's own again in the end. */
-TEST(swap, "drafts change at a swap only") {
+TEST(swap, "drafts change at a swap only, and are the drafter's own again in the end") {
     static const int32_t token = 100;
     for (int mode = 0; mode < 2; mode++) {
         static bench b;
@@ -577,8 +575,7 @@ TEST(snapshot, "adapters come back; another drafter's are refused") {
     run_snapshot(lora);
 }
 
-/* EAGLE-3's norms come back as well. */
-TEST(eagle3_snapshot, "EAGLE-3's parameters come back") {
+TEST(eagle3_snapshot, "EAGLE-3's norms come back as well") {
     static bench b;
     specrt_error err = {0};
     int64_t n;
@@ -602,8 +599,7 @@ TEST(eagle3_snapshot, "EAGLE-3's parameters come back") {
     close_bench(&b);
 }
 
-/* All parameters are a drafter of its own. */
-TEST(full_snapshot, "all parameters are a drafter to open") {
+TEST(full_snapshot, "all parameters are a drafter of its own") {
     static bench b;
     specrt_error err = {0};
     engine_drafter *again;

@@ -242,8 +242,7 @@ TEST(places, "what is gone through again is what was drafted") {
     if (!test_quick()) run_places(&tree, "window:64@kpre=3@min=16", SMALL);
 }
 
-/* An answer's end refuses no draft, though its path may end before one that was right. */
-TEST(end, "what an answer's end cuts off is no refusal") {
+TEST(end, "an answer's end refuses no draft, though its path may end before one that was right") {
     NOT_OF_THREADS();
     for (int osd = 0; osd < 2; osd++) {
         run r = {.session = chain, .max_tokens = 2, .n_prompts = MOST_PROMPTS};
@@ -289,7 +288,6 @@ TEST(repeats, "the same bytes on every run and for any threads") {
     free(first.masters), free(again.masters), free(still.masters);
 }
 
-/* The same prompt over and over is learnt: fewer cycles than the frozen drafter takes. */
 TEST(learns, "fewer cycles than the frozen drafter, by LoRA and by OSD") {
     run frozen = {.session = chain, .frozen = true, .n_prompts = 1};
     run lora = {.session = chain, .order = "000"}, osd = lora;
@@ -315,7 +313,6 @@ TEST(learns, "fewer cycles than the frozen drafter, by LoRA and by OSD") {
     free(lora.masters), free(osd.masters);
 }
 
-/* An independent drafter learns, too: the same bytes on every run and under a guard, and no token is lost. */
 TEST(independent, "an independent drafter learns without loss") {
     run frozen = {.session = chain, .frozen = true, .n_prompts = 1, .draft = SMALL};
     run lora = {.session = chain, .order = "000", .draft = SMALL}, again;
@@ -346,8 +343,7 @@ TEST(independent, "an independent drafter learns without loss") {
     free(lora.masters), free(again.masters);
 }
 
-/* Rates that ruin the drafter, gradients that are not finite: tokens stay. */
-TEST(ruin, "rates that ruin the drafter lose no token") {
+TEST(ruin, "rates that ruin the drafter, gradients that are not finite: tokens stay") {
     static const float rates[] = {1e9f, 1e4f};
     NOT_OF_THREADS();
     for (int i = 0; i < 4; i++) {
@@ -382,8 +378,7 @@ TEST(sampled, "sampled targets and sampled drafts") {
     free(r.masters);
 }
 
-/* Steps on a thread of their own come in when they are ready. */
-TEST(async, "steps beside the cycles") {
+TEST(async, "steps on a thread of their own come in when they are ready") {
     for (int mode = 0; mode < (test_quick() ? 1 : 2); mode++) {
         run r = {.session = tree, .params = learning(4, 0.02f)};
         r.params.async = true;
@@ -467,8 +462,7 @@ TEST(osd_positions, "OSD's loss is the two models' over the text, where drafts w
 
 /* ---- the guard ------------------------------------------------------------------------------------- */
 
-/* Rates that ruin the drafter: under a guard it drafts as the frozen one does. */
-TEST(guard_ruin, "a guard drafts with nothing that was ruined") {
+TEST(guard_ruin, "rates that ruin the drafter: under a guard it drafts as the frozen one does") {
     run frozen = {.session = chain, .frozen = true}, r = {.session = chain};
     NOT_OF_THREADS();
     run_all(&frozen);

@@ -141,7 +141,6 @@ static int64_t cycles_of(const decoder *d) {
     return stats.n_cycles;
 }
 
-/* Texts in turns: each decoder gives what it gives over a sequence of its own, in as many cycles. */
 TEST(share, "decoders over one sequence, in turns") {
     const decoder_desc kinds[] = {
         {.kind = DECODER_PLAIN},
@@ -177,8 +176,7 @@ TEST(share, "decoders over one sequence, in turns") {
 
 /* ---- costs ---------------------------------------------------------------------------------------- */
 
-/* Passes are measured between two texts, which are the same. */
-TEST(measured, "costs between two texts") {
+TEST(measured, "passes are measured between two texts, which are the same") {
     static specrt_costs costs;
     const specrt_tree_params tree = {.num_steps = 6, .topk = 10, .num_draft_tokens = 60};
     int32_t expected[LENGTH], found[LENGTH];
@@ -202,8 +200,7 @@ TEST(measured, "costs between two texts") {
 
 /* ---- late readers ---------------------------------------------------------------------------------- */
 
-/* The tokens and cycles are those of a drafter that reads at once. */
-TEST(late, "a drafter that reads the prompt late drafts the same") {
+TEST(late, "the tokens and cycles are those of a drafter that reads at once") {
     int32_t expected[LENGTH], found[LENGTH];
     pair p;
     open_pair(&p, NULL);
@@ -220,7 +217,6 @@ TEST(late, "a drafter that reads the prompt late drafts the same") {
     close_pair(&p);
 }
 
-/* `auto` begins no draft that would not repay reading the prompt, where the drafter waits for one. */
 TEST(waits, "auto reads no prompt that no draft repays") {
     const double costs[4] = {1, 1.02, 1.04, 1.06};
     const specrt_auto_desc dear = {.num_steps = 3, .n_lists = 1, .costs = costs, .read = 1000};
@@ -317,8 +313,7 @@ TEST(faults, "a damaged drafter is one where it reads") {
 
 /* ---- other engines --------------------------------------------------------------------------------- */
 
-/* Cycles are kept where a token's logits depend on what else the target read. */
-TEST(cycles, "cycles of an engine that is not exact are kept") {
+TEST(cycles, "cycles are kept where a token's logits depend on what else the target read") {
     const decoder_cycle *cycles;
     int32_t tokens[LENGTH], n_tokens = 0;
     pair p;
@@ -421,7 +416,6 @@ TEST(own, "chains of the engine's own tokens") {
 
 /* ---- the clock ------------------------------------------------------------------------------------- */
 
-/* A controller whose clock says that drafts take a second each stops them, once it sees cycles. */
 TEST(clock, "a controller follows the clock") {
     const specrt_tree_params tree = {.num_steps = 3, .topk = 1, .num_draft_tokens = 4};
     specrt_costs costs = {.error = 0};
@@ -456,8 +450,7 @@ TEST(clock, "a controller follows the clock") {
 
 /* ---- errors ---------------------------------------------------------------------------------------- */
 
-/* A pass that fails ends the call; the next text is decoded. */
-TEST(failed, "a pass that fails") {
+TEST(failed, "a pass that fails ends the call; the next text is decoded") {
     const specrt_verdict *v;
     int32_t expected[LENGTH], found[LENGTH];
     pair p;

@@ -451,7 +451,6 @@ TEST(eagle3, "an EAGLE-3 head equals its definition in double") {
     free_tiny(&eagle);
 }
 
-/* The target's head drafts, or one of few tokens, and changes nothing of what is emitted. */
 TEST(eagle3_decode, "a head of few tokens drafts without loss") {
     static const tiny shape = {"qwen3", 6, 24, 3, 1, 16, 40, 29, .tied = true, .normed = true};
     int64_t d2t[DRAFT_VOCAB];
@@ -599,7 +598,6 @@ static void check_capped(engine_model *e, engine_drafter *d) {
     engine_cache_close(c);
 }
 
-/* A Gemma 3 that drafts for itself, with lists of a few tokens and trees across the windows' ends. */
 TEST(gemma_decode, "a Gemma 3 that drafts for itself, without loss") {
     tiny_model m;
     specrt_error err = {0};

@@ -113,8 +113,7 @@ TEST(block_table, "cycles of blocks") {
     specrt_auto_close(a);
 }
 
-/* Costs of blocks are not those of drafts token by token. */
-TEST(fit, "costs of another kind of drafter") {
+TEST(fit, "costs of blocks are not those of drafts token by token") {
     specrt_error err;
     specrt_costs costs = {.n_block = 7}, tokens = {.n_block = 0};
     CHECK_INT(auto_costs_fit(&costs, 6, "c", &err), SPECRT_STATUS_OK);
@@ -138,8 +137,7 @@ static void check_sizes(const sizes *s, int32_t n, const int32_t *found) {
     for (int32_t i = 0; i < n; i++) CHECK_INT(found[i], s->rows[i]);
 }
 
-/* Halves of a list, down to 512 rows, where ends have rows in all of them. */
-TEST(lists, "halves of a list that keep what ends a generation") {
+TEST(lists, "halves of a list, down to 512 rows, where ends have rows in all of them") {
     static const sizes by_policy[] = {{"static:3000", 0, 3, {750, 1500, 3000}},
                                       {"static:3000", 511, 3, {750, 1500, 3000}},
                                       {"static:3000", 749, 3, {750, 1500, 3000}},
@@ -207,8 +205,7 @@ static int32_t first_steps(const char *text, const char *costs_policy, int32_t p
     return choice.num_steps;
 }
 
-/* The rows that a policy scored count for that policy, up to its bound. */
-TEST(rows, "rows that a policy scored are those that its drafts cost") {
+TEST(rows, "the rows that a policy scored count for that policy, up to its bound") {
     CHECK(first_steps("full", "full", 2) > 0);
     CHECK_INT(first_steps("full", "full", 0), 0);
     CHECK_INT(first_steps("full", "window:8@min=8", 2), 0);

@@ -241,8 +241,7 @@ TEST(definition, "states of a block equal their definition, whatever came before
         1);
 }
 
-/* What the file says, and the features that it names. */
-TEST(says, "what a file says of itself, and the target's features") {
+TEST(says, "what the file says, and the features that it names") {
     static float taps[4][N_TAPS * D];
     static const int32_t tokens[] = {3, 1, 4, 1};
     int32_t layers[ENGINE_MAX_TAPS];
@@ -451,8 +450,7 @@ TEST(recorded, "a trace has the states of blocks, and ranks with the Markov head
     close_session(&s);
 }
 
-/* Calls that are refused, of this kind and of another. */
-TEST(misuse, "calls that are refused") {
+TEST(misuse, "calls that are refused, of this kind and of another") {
     static float features[ENGINE_MAX_BATCH][N_TAPS * D], states[SIZE][D];
     pair p;
     engine_cache *c;

@@ -448,7 +448,6 @@ TEST(sampled, "so it does with sampling, draw for draw") {
     close_pair(p);
 }
 
-/* So it does where auto_draft chooses depth and list, and goes without drafts. */
 TEST(autos, "so it does where auto_draft chooses") {
     static const trial trials[] = {
         {"full", ABSENT, &chain},
@@ -470,7 +469,6 @@ TEST(autos, "so it does where auto_draft chooses") {
     close_pair(p);
 }
 
-/* A model of its own drafts too; a target that drafts for itself is always right. */
 TEST(independent, "a model of its own drafts too, and the target for itself") {
     static const char *const drafters[] = {small, sample};
     static const trial trials[] = {{"full", ABSENT, &chain},

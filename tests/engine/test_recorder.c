@@ -275,8 +275,7 @@ TEST(tree, "so are those of trees, and of every node") {
     check_recording(false, (specrt_tree_params){STEPS, 2, 6});
 }
 
-/* A prompt that is refused leaves nothing; what cannot be written is named. */
-TEST(refused, "prompts that are too long, a disk that is full") {
+TEST(refused, "a prompt that is refused leaves nothing; what cannot be written is named") {
     static int32_t long_prompt[300];
     pair p;
     open_pair(&p, true, (specrt_tree_params){STEPS, 1, STEPS + 1});

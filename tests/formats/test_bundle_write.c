@@ -51,8 +51,7 @@ static const char *provenance_of(const char *path) {
     return out;
 }
 
-/* Half of a vocabulary, as an imported token map gives it. */
-TEST(ranks_partial, "a list shorter than its vocabulary") {
+TEST(ranks_partial, "half of a vocabulary, as an imported token map gives it") {
     specrt_ranks_header h = {.n_vocab = 1000001, .n_ranked = 3, .n_valid = 3, .n_default = 2};
     int32_t ids[3] = {1000000, 0, 77};
     uint64_t counts[3] = {0};
@@ -97,8 +96,7 @@ static void read_file(const char *path, uint8_t *out, size_t capacity, size_t *n
     sl_file_unmap(&view);
 }
 
-/* The order in which sections came leaves no mark. */
-TEST(same_bytes, "the order of updates leaves no mark") {
+TEST(same_bytes, "the order in which sections came leaves no mark") {
     uint8_t a[8192], b[8192];
     size_t n_a, n_b;
     write_ranks(in_folder("a"), false, NULL);
@@ -220,8 +218,7 @@ TEST(merge_ident, "identities add up or are refused, both named") {
     free(c.ranks);
 }
 
-/* Writers that meet wait for each other: no section is lost, no lock is left. */
-TEST(concurrent, "writers at once, none loses") {
+TEST(concurrent, "writers that meet wait for each other: no section is lost, no lock is left") {
     enum { WRITERS = 4, SECTIONS = 6 };
     folder(); /* one for all */
     for (int w = 0; w < WRITERS; w++) {

@@ -226,8 +226,7 @@ TEST(headers, "versions, byte order, counts") {
     refuse("no GGUF file");
 }
 
-/* A pair of 13 bytes and a tensor of 25 are the least that there can be. */
-TEST(least, "files with room for what they say and not for one more") {
+TEST(least, "a pair of 13 bytes and a tensor of 25 are the least that there can be") {
     for (uint64_t n = 1; n <= 2; n++) {
         start(3, 0, n);
         put_key("", GGUF_BOOL), put("\1", 1);
@@ -502,8 +501,7 @@ TEST(vocabularies, "real vocabulary files") {
     check_vocabulary("phi-3", "llama", 32064, "[PAD32063]");
 }
 
-/* Nothing edited, nothing changed: byte for byte. */
-TEST(identity, "an unedited rewrite changes no byte") {
+TEST(identity, "nothing edited, nothing changed: byte for byte") {
     static const char *const paths[] = {"tokenizers/gguf/ggml-vocab-gpt-2.gguf",
                                         "weights/pair128k/target.gguf"};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {

@@ -47,8 +47,7 @@ TEST(signs, "integers of every width") {
     CHECK_INT(sl_npy_int(&a, ones, 0), 0xFFFFFFFE);
 }
 
-/* Long headers are version 2: a 4-byte length. */
-TEST(version_2, "long headers; unknown versions") {
+TEST(version_2, "long headers are version 2: a 4-byte length") {
     npy_array a;
     const char *dict = "{'descr': '<i4', 'fortran_order': False, 'shape': (3,), }";
     size_t n = strlen(dict);

@@ -222,8 +222,7 @@ TEST(pickle_broken, "broken pickles") {
     CHECK_STR(err.msg, "x: pickle: nested too deeply");
 }
 
-/* Bounded work: many objects, and a pickle that is too long. */
-TEST(pickle_limits, "size and number of objects are bounded") {
+TEST(pickle_limits, "bounded work: many objects, and a pickle that is too long") {
     size_t n = (8u << 20) + 1;
     char *bytes = (char *)malloc(n);
     pt *p;

@@ -23,8 +23,7 @@ TEST(twins, "draft what sessions of the CPU draft of a block") {
         }
 }
 
-/* Sources that route do so for each position, by the tokens before it and its state. */
-TEST(routes, "of each position") {
+TEST(routes, "sources that route do so for each position, by the tokens before it and its state") {
     static const char *const policies[] = {
         "static:20/10+cluster:2@always=8+successor:6+sketch:8@keep=999",
         "sketch:12@keep=999",
@@ -130,8 +129,7 @@ TEST(launches, "are two, however many positions are ranked") {
     check_launches(SPECRT_DRAFT_SAMPLED, 0, 1 + 2 * 6 + 1);
 }
 
-/* What sessions with blocks are not made for. */
-TEST(unsupported, "paths with rows of their own, and numbers out of range") {
+TEST(unsupported, "what sessions with blocks are not made for") {
     static const struct {
         const char *policy;
         int32_t n_block;

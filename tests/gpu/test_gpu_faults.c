@@ -96,8 +96,7 @@ TEST(devices, "none, and one without code for it") {
     specrt_policy_close(policy);
 }
 
-/* Each call of the runtime fails in its turn. */
-TEST(calls, "that fail leave nothing behind") {
+TEST(calls, "each call of the runtime fails in its turn") {
     static const char *const texts[] = {"static:10+window:12+retrieve:4@graph=off",
                                         "cluster@always=4", "sketch:9", "static:20/10"};
     specrt_error err;
@@ -211,7 +210,6 @@ TEST(named, "the kernel that failed") {
     gpu_free(in);
 }
 
-/* An error that the application left unread is none of a launch's, and not lost by it. */
 TEST(unread, "an error of others is not a launch's") {
     int32_t *in = (int32_t *)gpu_zeros(64), *ids = (int32_t *)gpu_zeros(4);
     specrt_error err = {0};
@@ -226,8 +224,7 @@ TEST(unread, "an error of others is not a launch's") {
     gpu_free(in), gpu_free(ids);
 }
 
-/* While a stream is captured nothing can be waited for. */
-TEST(captured, "launches of a debug build can be") {
+TEST(captured, "while a stream is captured nothing can be waited for") {
     int32_t *in = (int32_t *)gpu_alloc(64);
     cudaStream_t stream;
     cudaGraph_t graph;

@@ -224,15 +224,13 @@ TEST(close, "an estimate that does not tell") {
     }
 }
 
-/* Where too many tie, none is listed, and filters look at all. */
-TEST(too_many, "where most tie, all tokens do") {
+TEST(too_many, "where too many tie, none is listed, and filters look at all") {
     filter_case c = run_filter(9001, FLAT, filters(1, 60, 0, 0));
     CHECK_INT(c.n_known[0], 0);
     CHECK(c.least[0] == UINT32_MAX);
 }
 
-/* A published vocabulary (long=1). */
-TEST(whole, "a whole vocabulary") {
+TEST(whole, "a whole vocabulary, with long=1 a published one") {
     for (int kind = 0; kind < KINDS && gpu_long(); kind++) {
         run_filter(151936, kind, filters(0.7f, 20, 0.8f, 0));
         run_filter(151936, kind, filters(1, 0, 0.95f, 0));

@@ -100,8 +100,7 @@ static void check_last(int32_t n_states, int32_t n_rows, size_t state_step, size
     CHECK_INT(last.logits_stride, logits_stride);
 }
 
-/* Three passes of a cycle have 3 sequences with 3 states, the first pass one of each. */
-TEST(passes, "of trees draft the same by loops of the test, above so many states") {
+TEST(passes, "three passes of a cycle have 3 sequences with 3 states, the first pass one of each") {
     static const struct {
         const char *policy;
         int32_t n_rows, more; /* more: columns of windows and routed rows */
@@ -126,8 +125,7 @@ TEST(passes, "of trees draft the same by loops of the test, above so many states
     narrow();
 }
 
-/* A graph holds what was lent in its capture, and calls nobody when it is launched. */
-TEST(blocks, "so do those of blocks, and graphs") {
+TEST(blocks, "a graph holds what was lent in its capture, and calls nobody when it is launched") {
     widen();
     for (int32_t topk = 1; topk <= 3; topk += 2) {
         setting how = setting_of("full", 11);
@@ -213,8 +211,7 @@ TEST(failures, "of a product end the call, which may come again") {
     narrow();
 }
 
-/* What is lent is launched no more: the product and the ranking become the ranking. */
-TEST(launches, "are one fewer") {
+TEST(launches, "what is lent is launched no more: the product and the ranking become the ranking") {
     setting how = setting_of("full", 2);
     shared_policy shared;
     device d;

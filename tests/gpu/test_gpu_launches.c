@@ -160,8 +160,7 @@ TEST(splits, "fewer warps share a row where there are many rows") {
     }
 }
 
-/* Blocks with the same rows, for one group of states after another, are neighbours. */
-TEST(groups, "of states follow each other over the same rows") {
+TEST(groups, "blocks with the same rows, for one group of states after another, are neighbours") {
     if (!harness_grid) SKIP("on a GPU");
     multiply(512, 3, 50);
     CHECK_INT(harness_grid[0], 4 * 3);
@@ -272,8 +271,7 @@ static void check_told(const setting *how, size_t off, const char *expected) {
     close_policy(&shared);
 }
 
-/* Products that cannot read 16 bytes at a time say so, once. */
-TEST(narrow, "operands that are not aligned are told of, once") {
+TEST(narrow, "products that cannot read 16 bytes at a time say so, once") {
     const specrt_env env = {.log = note};
     setting how = setting_of("static:20+window:12");
     open_all();

@@ -216,8 +216,7 @@ static void run_states(int32_t max_n, int32_t max_rows) {
         }
 }
 
-/* f32 rows, of up to 16 states in one pass, then in two. */
-TEST(f32, "rows of f32, which tensor cores do not take") {
+TEST(f32, "f32 rows, of up to 16 states in one pass, then in two") {
     static const int32_t counts[] = {4, 16, 18, 19};
     for (int i = 0; i < 4; i++) {
         int32_t n_cols = i % 2 ? 161 : 1052; /* so wide that steps follow each other */
@@ -255,8 +254,7 @@ TEST(nan, "states that are not numbers") {
         }
 }
 
-/* Segments of several types, and the states of the other's type. */
-TEST(mixed, "segments of different types in one layout") {
+TEST(mixed, "segments of several types, and the states of the other's type") {
     for (int i = 0; i < N_DTYPES; i++)
         for (int k = 0; k < 2; k++)
             run_case(make_shape(dtypes[i], dtypes[i % 3], 64, 37, k ? 9 : 3, 2),

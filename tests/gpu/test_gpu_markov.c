@@ -77,8 +77,7 @@ TEST(blocks, "whose positions are chosen one after another") {
     unbind(&b);
 }
 
-/* Rows that sources route to a position get the Markov head's part, too. */
-TEST(routed, "blocks") {
+TEST(routed, "rows that sources route to a position get the Markov head's part, too") {
     static const char *const policies[] = {
         "static:10/20+cluster:2@always=8+successor:6+sketch:8@keep=999",
         "window:30+successor:8+sketch:8@keep=999"};
@@ -94,8 +93,7 @@ TEST(routed, "blocks") {
     unbind(&b);
 }
 
-/* Each path has its own confidence, by its last token. */
-TEST(confidence, "of paths") {
+TEST(confidence, "each path has its own confidence, by its last token") {
     bound b;
     bind_usual(&b, SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
     for (int32_t i = 0; i < 8 && test_failures == 0; i++) {
@@ -109,8 +107,7 @@ TEST(confidence, "of paths") {
     unbind(&b);
 }
 
-/* Every kind of segment has its rows of w2. */
-TEST(passes, "of all sources") {
+TEST(passes, "every kind of segment has its rows of w2") {
     static const char *const policies[] = {
         "full", "static:20/10+window:12+retrieve:9@mode=async",
         "static:20/10+cluster:2@always=8+successor:6+sketch:8@keep=999",

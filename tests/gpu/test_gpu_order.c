@@ -125,8 +125,7 @@ static void try_wrong(batch *b, const char *name) {
             if (places[i].allowed[which] == '-') CHECK_INT(call(b, which), SPECRT_STATUS_BAD_ORDER);
 }
 
-/* What is refused changes nothing: a run among refusals equals its twin. */
-TEST(unharmed, "what is refused changes nothing") {
+TEST(unharmed, "what is refused changes nothing: a run among refusals equals its twin") {
     setting how = setting_of("static:20+window:12+retrieve:9@graph=off@mode=async", 1);
     batch *b = open_batch(&how);
     device *d = &b->d;
@@ -327,8 +326,7 @@ TEST(missing, "pointers and numbers out of range are named") {
     close_batch(b);
 }
 
-/* No call reads a session or a policy that is NULL. */
-TEST(null, "sessions and policies too") {
+TEST(null, "no call reads a session or a policy that is NULL") {
     const specrt_cuda_session_params params = {.n_logits = V};
     specrt_cuda_policy *policy = (specrt_cuda_policy *)&the_batch;
     specrt_cuda_session *session = (specrt_cuda_session *)&the_batch;
@@ -373,8 +371,7 @@ static int64_t count_cycles(batch *b, int32_t i) {
     return one.n_cycles;
 }
 
-/* Logits of which none counts draw no token, and what is no token starts nothing. */
-TEST(no_token, "logits without one, and what is none") {
+TEST(no_token, "logits of which none counts draw no token, and what is no token starts nothing") {
     static const int32_t wrong[2] = {-1, V};
     setting how = setting_of("static:20+window:12", 2);
     batch *b = open_batch(&how);
@@ -415,7 +412,6 @@ static bool observe_own(batch *b, const specrt_cuda_draft *draft, const specrt_v
     return count_cycles(b, 0) > n_cycles;
 }
 
-/* An engine's own verdict is learned if it is a path of the draft; else nothing is. */
 TEST(own_verdict, "that is no path is not learned") {
     setting how = setting_of("static:20+window:12@positions=tree", 1);
     specrt_cuda_draft draft;

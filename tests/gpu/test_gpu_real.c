@@ -207,8 +207,7 @@ TEST(whole_f32, "the same") {
     check_whole(SPECRT_DTYPE_F32, SPECRT_DTYPE_F32);
 }
 
-/* Few rows over more than 4 GiB, where a byte offset of 32 bits does not reach. */
-TEST(whole_far, "rows that lie far apart") {
+TEST(whole_far, "few rows over more than 4 GiB, where a byte offset of 32 bits does not reach") {
     static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F16, SPECRT_DTYPE_Q8_0};
     bool real = gpu_long();
     for (int i = 0; i < 2; i++) {

@@ -46,8 +46,7 @@ TEST(streams, "run in any order that events allow") {
     cudaStreamDestroy(b);
 }
 
-/* The default stream neither waits for others nor do they for it. */
-TEST(default, "nor does the default stream order them") {
+TEST(default, "the default stream neither waits for others nor do they for it") {
     cudaStream_t a = make_stream();
     unsigned char *bytes = (unsigned char *)gpu_alloc(2), host[2];
     int n_late = 0;

@@ -65,8 +65,7 @@ TEST(greedy, "a chain and trees of a greedy target") {
     }
 }
 
-/* Columns of logits behind the vocabulary, which the target's greatest logits are in. */
-TEST(padded, "columns that are no tokens") {
+TEST(padded, "columns of logits behind the vocabulary, which the target's greatest logits are in") {
     static const char *const texts[] = {"static:30+window:16@positions=tree", "full",
                                         "static:20+window:12+retrieve:9@prompt=best@graph=off"
                                         "@mode=async",
@@ -162,15 +161,13 @@ TEST(sampled, "chains sampled from the drafter") {
     }
 }
 
-/* What was retrieved outlives begin. */
-TEST(keep, "one sequence after another, with what was retrieved") {
+TEST(keep, "what was retrieved outlives begin") {
     setting how = setting_of("static:20+window:12+retrieve:16@keep=on@mode=async");
     how.n_more = 1;
     run(&how);
 }
 
-/* More cycles than there is room to tell of: the others are lost, and counted. */
-TEST(lost, "cycles that nobody works off") {
+TEST(lost, "more cycles than there is room to tell of: the others are lost, and counted") {
     setting how = setting_of("static:20+retrieve:16@graph=off@mode=async");
     how.neglects = true;
     how.graph = true;
@@ -243,7 +240,6 @@ TEST(few_rows, "heads, lists and graphs that hold little") {
     bundle = usual;
 }
 
-/* Many sequences in one launch. */
 TEST(batch, "many sequences at once") {
     setting how = setting_of("static:30+window:16");
     how.n_batch = gpu_long() ? MAX_BATCH : 5;
@@ -374,8 +370,7 @@ static void record_cycles(const shared_policy *shared, const setting *how, bool 
     device_close(&d);
 }
 
-/* With long=1, on a GPU, 64 sequences for 1,000 cycles, twice: bit for bit the same. */
-TEST(stress, "the same again, bit for bit, for long on a GPU") {
+TEST(stress, "with long=1, on a GPU, 64 sequences for 1,000 cycles, twice: bit for bit the same") {
     LEFT_TO_ALL();
     enum { MOST = 1000 };
     static const char *const texts[] = {
@@ -401,8 +396,7 @@ TEST(stress, "the same again, bit for bit, for long on a GPU") {
     }
 }
 
-/* The application's own rows, and such as no product can read. */
-TEST(lent, "rows that the device has already") {
+TEST(lent, "the application's own rows, and such as no product can read") {
     static const char *const lent[] = {"full", "static:20+window:20", "cluster:3+window:12"};
     for (size_t i = 0; i < sizeof lent / sizeof lent[0]; i++) {
         setting how = setting_of(lent[i]);
@@ -492,8 +486,7 @@ TEST(random, "policies, trees and prompts by chance") {
 
 /* --- refusals --- */
 
-/* Half of what a graph has to hold is refused by name. */
-TEST(captures, "that hold half of a cycle are refused by name") {
+TEST(captures, "half of what a graph has to hold is refused by name") {
     setting how = setting_of("static:20+window:12+retrieve:9@graph=off@mode=async");
     how.halves = true;
     run(&how);
@@ -502,8 +495,7 @@ TEST(captures, "that hold half of a cycle are refused by name") {
 /* How many allocations the harness lets succeed; below 0: all. Not on a GPU. */
 extern int harness_allocations_left __attribute__((weak));
 
-/* Memory that runs out at any call leaves nothing behind. */
-TEST(memory, "running out of it leaves nothing behind") {
+TEST(memory, "memory that runs out at any call leaves nothing behind") {
     specrt_policy_desc desc = {.text = "static:20+retrieve:8@mode=async"};
     specrt_cuda_session_params params = {.tree = {2, 3, 7}, .n_batch = 2, .n_logits = V};
     specrt_policy *policy;
@@ -529,8 +521,7 @@ TEST(memory, "running out of it leaves nothing behind") {
     specrt_policy_close(policy);
 }
 
-/* The memory of as many levels and sources as there may be. */
-TEST(most, "all that a session may hold") {
+TEST(most, "the memory of as many levels and sources as there may be") {
     specrt_head_desc known = {
         .rows = embedding, .dtype = SPECRT_DTYPE_Q8_0, .n_rows = V, .n_cols = 32};
     specrt_policy_desc desc = {

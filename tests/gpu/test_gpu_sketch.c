@@ -258,8 +258,7 @@ TEST(names, "records of one line and two, a bias, ties, members, one state and s
         }
 }
 
-/* More places than a block takes, states of any projection, and more lines than one. */
-TEST(many, "several blocks of places, any projection, three lines") {
+TEST(many, "more places than a block takes, states of any projection, and more lines than one") {
     static world w;
     w.n_rows = 777;
     w.n_cols = 40;

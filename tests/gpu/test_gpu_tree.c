@@ -332,8 +332,7 @@ TEST(whole, "the best token and filters over a whole vocabulary") {
     run_verify(n_vocab, 2, 0);
 }
 
-/* Columns behind the vocabulary, whose logits are the greatest, are nobody's tokens. */
-TEST(padded, "columns that are no tokens") {
+TEST(padded, "columns behind the vocabulary, whose logits are the greatest, are nobody's tokens") {
     for (int sampled = 0; sampled < 3; sampled++)
         for (int kind = 0; kind < 6; kind++)
             if (takes((size_t)sampled, kind, 3)) run_padded(500, 12, sampled, kind);
@@ -571,8 +570,7 @@ TEST(chains, "draws of sampled chains, and what the target makes of them") {
         run_chain(few, 1, true, false); /* filters that cut among equals */
 }
 
-/* Padding is never emitted instead of a rejected token. */
-TEST(padded_chains, "beside columns that are no tokens") {
+TEST(padded_chains, "padding is never emitted instead of a rejected token") {
     const chain_sizes size = {500, 12, 200, 33};
     for (int kind = 0; kind < (test_brief() ? 2 : 6); kind++)
         run_chain(size, kind, kind % 2, false);

@@ -34,8 +34,7 @@ TEST(sketch, "centroids' clusters and a sketch of all rows, routed ahead") {
     run(&how);
 }
 
-/* So many parts with so many of the best that these are chosen by digits. */
-TEST(full, "the best 16 of the whole head") {
+TEST(full, "so many parts with so many of the best that these are chosen by digits") {
     setting how = setting_of("full");
     how.n_batch = 1;
     how.tree = (specrt_tree_params){1, TOPK, NODES};

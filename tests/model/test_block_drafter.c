@@ -79,8 +79,7 @@ TEST(forms, "config.json of z-lab, DeepSpec and speculators") {
     clear_folder();
 }
 
-/* Without config.json nothing is said. */
-TEST(none, "no config.json") {
+TEST(none, "without config.json nothing is said") {
     const block_drafter said = {.headless = true};
     st_tensor t = f32("fc.weight", 4, 2);
     block_drafter found;

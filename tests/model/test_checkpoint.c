@@ -116,8 +116,7 @@ TEST(kinds, "drafters of every kind, by names of tensors") {
     clear_folder();
 }
 
-/* config.json of the whole, else of the layer's object; without the file it is empty. */
-TEST(config, "config.json and names of tensors") {
+TEST(config, "config.json of the whole, else of the layer's object; without the file it is empty") {
     checkpoint c;
     specrt_error err;
     put_names((const char *const[]){qwen, NULL});

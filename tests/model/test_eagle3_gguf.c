@@ -217,8 +217,7 @@ TEST(tensors, "names, shapes and rows") {
     clear_folder();
 }
 
-/* Without a head of its own the rows are the target's, of all tokens. */
-TEST(no_head, "the target's head drafts") {
+TEST(no_head, "without a head of its own the rows are the target's, of all tokens") {
     static const int all[] = {6, 2, 1};
     specrt_error err;
     CHECK(!convert((change){.tensor = "lm_head.weight"}, &err));

@@ -81,8 +81,7 @@ TEST(near, "what they decode to is within a step") {
     check_near(SPECRT_DTYPE_Q4_1, 0.52, 7.5); /* of twice the largest weight at most */
 }
 
-/* Rows with a stride, of a block format, once more: the scale is found again. */
-TEST(again, "rows that were quantised stay the same") {
+TEST(again, "rows with a stride, of a block format, once more: the scale is found again") {
     float x[N_COLS];
     uint8_t stored[2][128], *rows;
     specrt_head_desc out, in = {.rows = stored,

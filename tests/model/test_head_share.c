@@ -38,8 +38,7 @@ TEST(eagle3, "a head of its own, over several passes") {
     clear_folder();
 }
 
-/* An EAGLE-1/2 head has the target's. */
-TEST(head_of_target, "a drafter without a head has the target's") {
+TEST(head_of_target, "an EAGLE-1/2 head has the target's") {
     st_tensor tensor = f32("fc.weight", 20, 8);
     checkpoint_id id = {.kind = CHECKPOINT_EAGLE};
     put_target(no_tensor);
@@ -54,8 +53,7 @@ TEST(head_of_target, "a drafter without a head has the target's") {
     clear_folder();
 }
 
-/* MTP layers are passes of their own: the target's pass has none of them. */
-TEST(mtp, "layers of MTP are not the target's") {
+TEST(mtp, "MTP layers are passes of their own: the target's pass has none of them") {
     st_tensor tensors[] = {f32("lm_head.weight", 50, 8), f32("model.embed_tokens.weight", 50, 8),
                            f32("model.layers.0.mlp.down_proj.weight", 30, 8),
                            f32("model.layers.1.eh_proj.weight", 16, 8),
@@ -72,8 +70,7 @@ TEST(mtp, "layers of MTP are not the target's") {
     clear_folder();
 }
 
-/* A pass reads a part of the experts: which share of a cycle is left is not known. */
-TEST(experts, "with experts shares are not known") {
+TEST(experts, "a pass reads a part of the experts: which share of a cycle is left is not known") {
     st_tensor tensors[] = {f32("lm_head.weight", 25, 8), f32("model.layers.0.x", 25, 8)};
     checkpoint_id id = {.kind = CHECKPOINT_MODEL};
     put_target(f32("model.layers.0.mlp.experts.3.down_proj.weight", 9, 8));

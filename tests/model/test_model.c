@@ -119,8 +119,7 @@ TEST(numbers, "a number that no head has is named by its row") {
     free(x), free(bias), free(skip);
 }
 
-/* The tokens of a head's rows: offsets in safetensors, ids in GGUF. */
-TEST(d2t, "tokens of the rows of a draft head") {
+TEST(d2t, "the tokens of a head's rows: offsets in safetensors, ids in GGUF") {
     static const struct {
         int64_t d2t[3];
         int32_t ids[3];
@@ -303,8 +302,7 @@ TEST(real, "the sample pair") {
     sl_model_close(&m);
 }
 
-/* Llama2.c's own format is none of ours, and says so. */
-TEST(foreign, "a real file of another format") {
+TEST(foreign, "Llama2.c's own format is none of ours, and says so") {
     model m;
     specrt_error err;
     const char *path = test_data("weights/stories260K/stories260K.bin");

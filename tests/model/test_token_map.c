@@ -67,8 +67,7 @@ TEST(round_trip, "every list and pair format reads back") {
     CHECK_INT(clear_folder(), 8);
 }
 
-/* The bytes themselves, for the formats a person can check. */
-TEST(written_bytes, "JSON and text, byte for byte") {
+TEST(written_bytes, "the bytes themselves, for the formats a person can check") {
     file_view view;
     CHECK_INT(sl_token_map_write(&sample, "vllm-json", in_folder("a"), NULL, false, &err), 0);
     REQUIRE(sl_file_map(in_folder("a"), &view, NULL) == SPECRT_STATUS_OK);
@@ -158,8 +157,7 @@ TEST(write_refuses, "bad maps, formats and places leave nothing") {
     CHECK_INT(clear_folder(), 3);
 }
 
-/* speculators looks for the size in its files' names, and cuts counts itself. */
-TEST(speculators, "names with a size, and counts") {
+TEST(speculators, "speculators looks for the size in its files' names, and cuts counts itself") {
     const uint64_t counts[N] = {0, 3, 9, 9, 0, 0};
     const token_map counted = {.ids = (int32_t *)(uintptr_t)ranked,
                                .n = N,
@@ -242,8 +240,7 @@ TEST(torch_files, "what torch wrote") {
     }
 }
 
-/* A folder with an EAGLE-3 checkpoint stands for it. */
-TEST(folders, "a folder stands for the checkpoint inside") {
+TEST(folders, "a folder with an EAGLE-3 checkpoint stands for it") {
     token_map map;
     CHECK_INT(sl_token_map_read("tests/golden/maps", NULL, &map, &err), 0);
     CHECK_INT(map.n, 4);
@@ -317,8 +314,7 @@ TEST(values, "absolute, offset and both") {
     }
 }
 
-/* FR-Spec lists hold BOS twice and one entry too many. */
-TEST(dedupe, "repeated ids") {
+TEST(dedupe, "FR-Spec lists hold BOS twice and one entry too many") {
     static const int32_t ids[] = {8, 5, 3, 9};
     token_map map;
     CHECK_INT(read_text("8 5 3 8 9", (token_map_options){.n_vocab = 10}, &map),
@@ -332,8 +328,7 @@ TEST(dedupe, "repeated ids") {
     sl_token_map_free(&map);
 }
 
-/* t2d decides between the readings, and must agree with one. */
-TEST(mask_decides, "t2d tells offsets from ids") {
+TEST(mask_decides, "t2d decides between the readings, and must agree with one") {
     static const int64_t d2t[] = {3, 5, 9};
     static const uint8_t absolute[12] = {[3] = 1, [5] = 1, [9] = 1};
     static const uint8_t offset[12] = {[3] = 1, [6] = 1, [11] = 1};
@@ -616,8 +611,7 @@ TEST(gguf_block, "both heads of a block drafter") {
     CHECK_INT(clear_folder(), 2);
 }
 
-/* GGUF holds absolute ids; a list of offsets there is an error, not a guess. */
-TEST(gguf_offsets, "GGUF is absolute") {
+TEST(gguf_offsets, "GGUF holds absolute ids; a list of offsets there is an error, not a guess") {
     static const char *const head[] = {"output.weight"};
     static const int64_t offsets[] = {2, 2, 5}, both[] = {3, 5, 9};
     static const int rows[] = {3};

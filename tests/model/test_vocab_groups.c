@@ -52,8 +52,7 @@ TEST(whole, "aligned and complete groups") {
     CHECK(!sl_vocab_groups_whole(ids, VOCAB_GROUP));
 }
 
-/* What MTPLX and exllamav3 read comes back with the digest. */
-TEST(files, "lists of MTPLX and exllamav3 with the tokenizer's digest") {
+TEST(files, "what MTPLX and exllamav3 read comes back with the digest") {
     static const char *const formats[] = {"mtplx", "exllamav3"};
     token_map map, back;
     REQUIRE(sl_vocab_groups(&ranks, 0, N_VOCAB, &map, &err) == SPECRT_STATUS_OK);
@@ -75,8 +74,7 @@ TEST(files, "lists of MTPLX and exllamav3 with the tokenizer's digest") {
     CHECK_INT(clear_folder(), 3);
 }
 
-/* A digest that is cut at the end of the file, where nothing more may be read. */
-TEST(cut_digest, "a digest that ends early") {
+TEST(cut_digest, "a digest that is cut at the end of the file, where nothing more may be read") {
     char *text = (char *)malloc(64);
     token_map map;
     memcpy(text, "# blocks of 16 token ids\n# tokenizer_sha256 0123456789abcdef0123", 64);
@@ -98,8 +96,7 @@ TEST(blocks, "16 ids for every entry") {
     CHECK_HAS(err.msg, "--values blocks: expected a text list of blocks");
 }
 
-/* A vocabulary has so many blocks, and no more. */
-TEST(most_blocks, "of a vocabulary") {
+TEST(most_blocks, "a vocabulary has so many blocks, and no more") {
     LEFT_TO_ALL();
     const token_map_options o = {.values = TOKEN_MAP_BLOCKS};
     const size_t most = SPECRT_MAX_VOCAB / 16;

@@ -63,7 +63,6 @@ TEST(among_ties_fewest_bytes, "among ties the fewest bytes") {
     CHECK(a.chosen == 1 && a.n_ties == 0 && !ties[0] && ties[1]);
 }
 
-/* Neither wide intervals nor nearness alone make a tie. */
 TEST(is_no_tie, "neither wide intervals nor nearness alone make a tie") {
     specrt_way ways[2] = {way_of("full", 900, 0.5, 0.080, 0.5), way_of("slow", 1, 0.5, 0.086, 0.5)};
     CHECK(advise(ways, 2, NULL).chosen == 0);
@@ -79,8 +78,7 @@ TEST(is_no_tie, "neither wide intervals nor nearness alone make a tie") {
     CHECK(advise(ways, 2, NULL).chosen == 1);
 }
 
-/* At the length that is named, both take as long. */
-TEST(a_longer_answer_regains_prompt, "an answer so long regains what the prompt took") {
+TEST(a_longer_answer_regains_prompt, "at the length that is named, both take as long") {
     const specrt_way way = way_of("window", 1, 3.5, 0.09, 0.01);
     specrt_advice a = advise(&way, 1, NULL);
     CHECK(a.outcome == SPECRT_OUTCOME_SLOWER);
@@ -183,8 +181,7 @@ TEST(is_no_time_is_refused, "what is no time is refused") {
     CHECK(specrt_advise(&way, 1, &plain, NULL, &a, &err) == SPECRT_STATUS_BAD_ARG);
 }
 
-/* By costs alone, without a bundle; of a bundle's sections test_policy knows. */
-TEST(untried, "by costs alone") {
+TEST(untried, "by costs alone, without a bundle; of a bundle's sections test_policy knows") {
     specrt_head *head;
     specrt_costs_drafts drafts = drafts_of(&head);
     specrt_costs c = costs_of(0.2, 0.05), d = c;

@@ -258,7 +258,6 @@ TEST(gate, "eligible, kept, weighted as the oracle says") {
     run_gate(true, &all);
 }
 
-/* Two buffers: what comes while one is out waits in the other, and beyond that is dropped and counted. */
 TEST(bounds, "two buffers, then positions are dropped and counted") {
     static world w;
     const specrt_align_params p = {3, 6, 8, 1, 0.3f, 0};

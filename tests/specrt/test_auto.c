@@ -97,8 +97,7 @@ TEST(choice, "the best of all lists and depths, by a search in doubles") {
     }
 }
 
-/* Counters against sums with weights that fall by 1/64 of what is observed. */
-TEST(forgetting, "counters are sums with falling weights") {
+TEST(forgetting, "counters against sums with weights that fall by 1/64 of what is observed") {
     specrt__auto_tally t = {0, 0};
     double seen = 0, hits = 0;
     for (int i = 0; i < 2000; i++) {
@@ -116,7 +115,6 @@ TEST(forgetting, "counters are sums with falling weights") {
     }
 }
 
-/* Where the fixed best is known beforehand, it is found, and shares of the time are near its. */
 TEST(finds, "within 3% of the best depth where the distribution is known") {
     static const double accepted[] = {0.3, 0.6, 0.9};
     state = 7; /* at 0.3, which all but breaks even, counters are near enough for most seeds only */
@@ -163,7 +161,6 @@ static int drafts_in(specrt_auto *a, double p, int n) {
     return drafts;
 }
 
-/* Drafting stops where nothing is accepted, is tried ever less, starts again, and stops again. */
 TEST(stops, "drafting stops, is tried ever less, and starts again") {
     specrt_auto *a = make(0.2, 0.3, 0);
     drafts_in(a, 0, 100);
@@ -176,8 +173,7 @@ TEST(stops, "drafting stops, is tried ever less, and starts again") {
     specrt_auto_close(a);
 }
 
-/* A new sequence is a reason to look. */
-TEST(looks, "a new sequence is looked at") {
+TEST(looks, "a new sequence is a reason to look") {
     specrt_auto *a = make(0.2, 0.3, 0);
     drafts_in(a, 0, 3000);
     CHECK_INT(a->interval, 512); /* the most */
@@ -194,7 +190,6 @@ static int plain_before(double prompt, double rate, int n_left) {
     return n_left;
 }
 
-/* It is read by that rule, paid for once, and not out of the account. */
 TEST(prompt, "the drafter reads a prompt where the answer repays it, by arithmetic") {
     specrt_auto *a = make(0.05, 0.2, 0.0);
     specrt_auto_stats before, after;
@@ -299,8 +294,7 @@ TEST(sure, "where a text turns sure, drafting sets in without a probe") {
     CHECK(until_drafts() < 80);
 }
 
-/* Where tokens tell that nothing would be accepted, next to nothing is tried. */
-TEST(probes, "few where the target's certainty is told") {
+TEST(probes, "where tokens tell that nothing would be accepted, next to nothing is tried") {
     specrt_auto *a = make(0.2, 0.3, 0);
     int drafts = 0;
     for (int i = 0; i < 40; i++) run_certain(a, 0.1);
@@ -313,8 +307,7 @@ TEST(probes, "few where the target's certainty is told") {
     specrt_auto_close(a);
 }
 
-/* A drafter that is wrong where the target is sure is found out. */
-TEST(drafter, "one that is wrong where the target is sure is found out") {
+TEST(drafter, "a drafter that is wrong where the target is sure is found out") {
     specrt_auto *a = make(0.2, 0.3, 0);
     int drafts = 0;
     for (int i = 0; i < 2000; i++) {
@@ -331,7 +324,6 @@ TEST(drafter, "one that is wrong where the target is sure is found out") {
 
 /* --- within a draft --- */
 
-/* Tokens that the drafter is unsure of end a chain once they have been seen to fail. */
 TEST(confidence, "unsure tokens end a chain") {
     specrt_auto *a = make(0.05, 0.25, 0);
     int32_t sure = 0, unsure = 0;
@@ -373,8 +365,7 @@ TEST(new_costs, "choices follow a table that replaces the first") {
     specrt_auto_close(b);
 }
 
-/* What is no cost is refused by name, and the table stays. */
-TEST(bad_new_costs, "one that is none changes nothing") {
+TEST(bad_new_costs, "what is no cost is refused by name, and the table stays") {
     double costs[LISTS * (STEPS + 1)];
     specrt_auto *a = make(0.05, 0.1, 0), was = *a;
     specrt_error err;
@@ -451,8 +442,7 @@ TEST(block_charged, "a draft that ends inside its block") {
     }
 }
 
-/* What is no part of the costs is refused, and changes nothing. */
-TEST(bad_sunk, "what is no part of the costs") {
+TEST(bad_sunk, "what is no part of the costs is refused, and changes nothing") {
     static const double bad[] = {-1, 99, NAN, INFINITY, 3.61};
     specrt_auto *a = make_block();
     const specrt_auto was = *a;
@@ -468,8 +458,7 @@ TEST(bad_sunk, "what is no part of the costs") {
     specrt_auto_close(a);
 }
 
-/* One plain cycle where drafts would be faster, then drafts again. */
-TEST(skip, "one plain cycle, asked for") {
+TEST(skip, "one plain cycle where drafts would be faster, then drafts again") {
     specrt_auto *a = make(0.05, 0.1, 0);
     for (int i = 0; i < 100; i++) run_cycle(a, 0.9, 0, NAN);
     CHECK_INT(drafts_in(a, 0.9, 20), 20);

@@ -104,8 +104,7 @@ static void pattern(uint8_t *out, int n) {
 }
 
 /* Expected values come from the xxhash package of PyPI, over the same pattern. */
-/* e^-x in whole numbers of 2^-40: falling, and near what exp() says. */
-TEST(decay, "e^-x in whole numbers") {
+TEST(decay, "e^-x in whole numbers of 2^-40: falling, and near what exp() says") {
     const double one = 1099511627776.0; /* 2^40 */
     uint64_t last = UINT64_MAX;
     for (int i = 0; i < 27700; i++) {

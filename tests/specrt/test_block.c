@@ -53,8 +53,7 @@ TEST(union, "a union holds what each position would have") {
     }
 }
 
-/* The tokens that follow the 8 best of each position but the last, and the root. */
-TEST(follow, "successors follow candidates") {
+TEST(follow, "the tokens that follow the 8 best of each position but the last, and the root") {
     static const char *const text = "static:30+successor:64";
     specrt_cograph graph;
     float hidden[N * D], logits[N * 4];
@@ -353,8 +352,7 @@ TEST(confidence, "a path ends where confidence does") {
     CHECK(n_cut > 20);
 }
 
-/* Without weights it is the chain's probability that ends it. */
-TEST(probability, "without weights, the path's own") {
+TEST(probability, "without weights it is the chain's probability that ends it") {
     float hidden[N * D];
     world w;
     specrt_draft draft;

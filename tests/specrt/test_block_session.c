@@ -94,8 +94,7 @@ static void tiny_decode(world *w, const tiny_way *way, int32_t *stream, int n, b
     }
 }
 
-/* Greedy or not, what the best tokens draft changes no token. */
-TEST(plain, "tokens are plain decoding's") {
+TEST(plain, "greedy or not, what the best tokens draft changes no token") {
     const specrt_sampling samplings[] = {{0}, {.temperature = 1, .seed = 4, .session = 1}};
     int n_accepted = 0;
     for (size_t i = 0; i < sizeof tiny_ways / sizeof *tiny_ways; i++)
@@ -291,8 +290,7 @@ static void backwards(void *user, int64_t n, void (*task)(void *arg, int64_t i),
     while (n-- > 0) task(arg, n);
 }
 
-/* No step allocates; a copy of the session, and other threads, draft the same. */
-TEST(same, "no memory, other threads and copies draft the same") {
+TEST(same, "no step allocates; a copy of the session, and other threads, draft the same") {
     static const char *const text = "static:20+window:40@min=24+successor:6+sketch:8+centroid:1";
     static uint8_t saved[1 << 16];
     float hidden[N * D];
@@ -332,8 +330,7 @@ TEST(same, "no memory, other threads and copies draft the same") {
     CHECK_INT(counted.n_live, 0);
 }
 
-/* `auto` chooses how many positions are drafted. */
-TEST(auto, "auto chooses how many positions") {
+TEST(auto, "`auto` chooses how many positions are drafted") {
     const double costs[] = {1, 1.1, 1.2, 5, 9, 12, 15};
     const specrt_auto_desc desc = {.num_steps = N, .n_lists = 1, .costs = costs};
     specrt_session_params params = chain;
@@ -539,8 +536,7 @@ TEST(heads, "wrong Markov heads and sizes are refused") {
     world_close(&w);
 }
 
-/* A session without memory is none, wherever it runs out. */
-TEST(memory, "no memory is no session") {
+TEST(memory, "a session without memory is none, wherever it runs out") {
     fixture_allocator counted = {0};
     specrt_env env = fixture_desc(&counted);
     specrt_session_params params = chain;

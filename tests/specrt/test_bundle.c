@@ -216,8 +216,7 @@ TEST(truncated, "cut at every byte") {
     }
 }
 
-/* One bit flipped anywhere is seen, padding included. */
-TEST(flipped, "every single bit flipped, with its exact status") {
+TEST(flipped, "one bit flipped anywhere is seen, padding included") {
     for (int zstd = 0; zstd < 2; zstd++) {
         size_t n;
         uint8_t *bytes = bundle_make(zstd, &n);
@@ -310,8 +309,7 @@ TEST(damaged, "structural damage under right checksums, exact status and field")
     }
 }
 
-/* Bytes after the last section, though the header counts them. */
-TEST(trailing, "bytes after the last section") {
+TEST(trailing, "bytes after the last section, though the header counts them") {
     size_t n;
     uint8_t *bytes = bundle_make(false, &n);
     bytes = (uint8_t *)realloc(bytes, n + 64);
@@ -370,8 +368,7 @@ TEST(frames, "zstd frames that lie, fail or follow") {
     free(ranks);
 }
 
-/* Nothing packs better than zeros, and no limit is in their way. */
-TEST(zeros, "a frame of nothing but zeros, which packs best") {
+TEST(zeros, "nothing packs better than zeros, and no limit is in their way") {
     const size_t n_zeros = 64 << 20;
     uint8_t *zeros = (uint8_t *)calloc(n_zeros, 1), frame[16384];
     size_t n = ZSTD_compress(frame, sizeof frame, zeros, n_zeros, 19);
@@ -421,8 +418,7 @@ TEST(newer_minor, "tomorrow's optional sections are skipped, others refused") {
     free(c.ranks);
 }
 
-/* Tags are of a to z, 0 to 9, _ and -: each such byte in any place, and no other. */
-TEST(tags, "of which bytes they are") {
+TEST(tags, "tags are of a to z, 0 to 9, _ and -: each such byte in any place, and no other") {
     for (int c = 1; c < 256; c++)
         for (int at = 0; at < 8; at += 7) {
             char tag[9] = "aaaaaaaa";
@@ -437,8 +433,7 @@ TEST(tags, "of which bytes they are") {
         }
 }
 
-/* A tag may have eight characters, and one of more is no section's. */
-TEST(long_tag, "of eight characters") {
+TEST(long_tag, "a tag may have eight characters, and one of more is no section's") {
     fixture_section s = {"centroid", 1, SPECRT_SECTION_DEPENDS_HEAD, "bytes", 5, 5};
     specrt_bundle *bundle;
     size_t n, n_data;
@@ -453,8 +448,7 @@ TEST(long_tag, "of eight characters") {
     free(bytes);
 }
 
-/* The last section's bytes end where the file ends, and not one behind. */
-TEST(last_section, "which ends with the file") {
+TEST(last_section, "the last section's bytes end where the file ends, and not one behind") {
     fixture_section s = {"zebra", 1, SPECRT_SECTION_OPTIONAL, "stripes", 7, 7};
     specrt_bundle_section *row;
     specrt_error err;
@@ -599,8 +593,7 @@ TEST(allocations, "every allocation fails once: clean, nothing leaks") {
 
 /* --- golden files --- */
 
-/* Files of the first release open with the content they had. */
-TEST(golden, "the first release's bundles open") {
+TEST(golden, "files of the first release open with the content they had") {
     CHECK_INT(open_path("tests/golden/bundles/v1.0-raw.specb", NULL), SPECRT_STATUS_OK);
     CHECK_INT(open_path("tests/golden/bundles/v1.0-zstd.specb", NULL), SPECRT_STATUS_OK);
 }
@@ -618,8 +611,7 @@ TEST(golden_clusters, "the first release's bundle with clusters opens") {
     specrt_bundle_close(bundle);
 }
 
-/* The status of a damaged file is the number in its name: overlap.23.specb. */
-TEST(golden_errors, "damaged files give the status in their name") {
+TEST(golden_errors, "the status of a damaged file is the number in its name: overlap.23.specb") {
     DIR *dir = opendir("tests/golden-errors/bundles");
     int n = 0;
     REQUIRE(dir);

@@ -142,8 +142,7 @@ static void machine_close(machine *m) {
     specrt_auto_close(m->timer.auto_draft);
 }
 
-/* Where drafts are faster, cycles without one are few: those that time a plain pass. */
-TEST(stays, "drafts go on where they are faster") {
+TEST(stays, "where drafts are faster, cycles without one are few: those that time a plain pass") {
     machine m;
     machine_open(&m, 0.1, 0.05, 0.0001);
     m.noise = 0.1;
@@ -152,8 +151,7 @@ TEST(stays, "drafts go on where they are faster") {
     machine_close(&m);
 }
 
-/* A machine that becomes slower as a whole changes no choice. */
-TEST(busy, "a machine that slows as a whole changes no choice") {
+TEST(busy, "a machine that becomes slower as a whole changes no choice") {
     machine m;
     machine_open(&m, 0.1, 0.05, 0.0001);
     drafts_in(&m, 0.8, 200);
@@ -180,7 +178,6 @@ TEST(shape, "passes of several tokens become slow, and fast again") {
     machine_close(&m);
 }
 
-/* The same of the drafter, and of its head. */
 TEST(drafter, "drafter or head become slow") {
     machine m;
     machine_open(&m, 0.1, 0.05, 0.0001);
@@ -230,8 +227,7 @@ TEST(never_slower, "than plain decoding, by the given clock") {
     }
 }
 
-/* One slow pass is no reason to stop. */
-TEST(outlier, "one slow pass, or a prompt, is none") {
+TEST(outlier, "one slow pass is no reason to stop") {
     machine m;
     machine_open(&m, 0.1, 0.05, 0.0001);
     drafts_in(&m, 0.8, 300);

@@ -67,7 +67,6 @@ TEST(view, "every array where the format says, under each tag") {
     }
 }
 
-/* One layer, and none. */
 TEST(kinds, "routers of one layer and of none") {
     section s = good();
     specrt_bundle *bundle;
@@ -90,8 +89,7 @@ TEST(kinds, "routers of one layer and of none") {
     specrt_bundle_close(bundle);
 }
 
-/* A row may be in several clusters. */
-TEST(shared_row, "a row that is in two clusters") {
+TEST(shared_row, "a row may be in several clusters") {
     section s = good();
     specrt_bundle *bundle;
     specrt_clusters c;

@@ -36,8 +36,7 @@ TEST(monotone, "more work takes no less time") {
     CHECK_INT(c.sizes[c.n - 1], 9 + SPECRT_CURVE_MAX_SIZES);
 }
 
-/* Ends of intervals rise, too, and enclose. */
-TEST(ends, "of intervals") {
+TEST(ends, "ends of intervals rise, too, and enclose") {
     specrt_curve c = {2, {1, 2}, {2, 4}, {2, 1}, {9, 4}};
     CHECK_INT(specrt_curve_add(&c, 3, 3), 2);
     c.low[2] = 0.5;
@@ -75,8 +74,7 @@ TEST(nearest, "by least squares") {
     }
 }
 
-/* The next measured width of a product, or the last. */
-TEST(widths, "of products of the head") {
+TEST(widths, "the next measured width of a product, or the last") {
     const specrt_costs c = {.n_heads = 0};
     CHECK(specrt_costs_width(0) == 1 && specrt_costs_width(1) == 4 && specrt_costs_width(2) == 10);
     CHECK(specrt_costs_next(&c, 1) == &c.head_next[0]);
@@ -86,8 +84,7 @@ TEST(widths, "of products of the head") {
     CHECK(specrt_costs_next(&c, 12) == &c.head_next[2]);
 }
 
-/* A policy that does not open has no time; one that does has, and keeps it. */
-TEST(head, "only of policies that open") {
+TEST(head, "a policy that does not open has no time; one that does has, and keeps it") {
     specrt_head *head;
     specrt_costs_drafts drafts = drafts_of(&head);
     specrt_costs c = costs_of(0.2, 0.05);
@@ -107,8 +104,7 @@ static void count_products(void *user, int64_t n, void (*task)(void *arg, int64_
     for (int64_t i = 0; i < n; i++) task(arg, i);
 }
 
-/* A position of a block that is scored at once, by a session that drafts blocks. */
-TEST(block, "of sessions that draft blocks") {
+TEST(block, "a position of a block that is scored at once, by a session that drafts blocks") {
     static float rows[COSTS_V * COSTS_D];
     int n_products = 0;
     const specrt_head_desc desc = {

@@ -74,7 +74,6 @@ TEST(kept, "costs in a file, and whose they are") {
     CHECK_INT(clear_folder(), 1); /* and no part of it */
 }
 
-/* Cut anywhere, or with any byte changed, the text is damaged and never read as other costs. */
 TEST(damaged, "cut, or with one bit changed, at every byte") {
     specrt_costs c = kept_costs(), found;
     specrt_error err;
@@ -108,8 +107,7 @@ static size_t seal(char text[512], const char *lines) {
     return (size_t)n;
 }
 
-/* A whole file, sealed by its checksum, whose lines are no costs. */
-TEST(bad_lines, "a whole file that holds no costs") {
+TEST(bad_lines, "a whole file, sealed by its checksum, whose lines are no costs") {
     static const char *bad[] = {"machine m\nkey k\ntarget 2 0.1\ntarget 2 0.1\n",
                                 "machine m\nkey k\ntarget 1 -1\n",
                                 "machine m\nkey k\ntarget 1 nan\n",
@@ -173,8 +171,7 @@ TEST(bad_lines, "a whole file that holds no costs") {
     CHECK_NEAR(found.target.seconds[1], 2, 1e-9);
 }
 
-/* Numbers in every form that printf() writes, and an interval. */
-TEST(numbers, "as printf() writes them") {
+TEST(numbers, "numbers in every form that printf() writes, and an interval") {
     static const struct {
         const char *text;
         double seconds;
@@ -195,8 +192,7 @@ TEST(numbers, "as printf() writes them") {
     }
 }
 
-/* What a file's intervals say of the machine that measured it. */
-TEST(disturbed, "by the intervals") {
+TEST(disturbed, "what a file's intervals say of the machine that measured it") {
     char text[512];
     specrt_costs found;
     size_t n = seal(text, "machine m\nkey k\ntarget 1 1\ntarget 4 2 1.9 2.1\ndraft 1 1 0.9 1.1\n");
@@ -236,8 +232,7 @@ TEST(locale, "with a decimal comma, where there is one") {
     clear_folder();
 }
 
-/* Beside the bundle; in the user's cache folder without one, or nowhere. */
-TEST(path, "beside the bundle, or in the user's cache folder") {
+TEST(path, "beside the bundle; in the user's cache folder without one, or nowhere") {
     char path[SPECRT_COSTS_PATH], other[SPECRT_COSTS_PATH];
     const char *bundle = in_folder("pair.specb");
     specrt_costs_path(bundle, "key", path);
@@ -286,8 +281,7 @@ static int find(int (*pass)(void *, specrt_pass, int32_t, double *), const char 
     return n_calls;
 }
 
-/* A file is used where it can be; else there is one line that says why not. */
-TEST(find, "from the file, or measured with one line") {
+TEST(find, "a file is used where it can be; else there is one line that says why not") {
     const char *path = in_folder("a.costs");
     CHECK(find(meter_pass, path, "k") > 4 && costs.changed);
     CHECK_HAS(line, "costs: measured in 0.0 s, kept in /");

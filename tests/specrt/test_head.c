@@ -76,7 +76,6 @@ static float distance(specrt_dtype dtype, const float *values, const float *othe
     return specrt_digest_distance(&sa, &sb);
 }
 
-/* Quantisations of one head are near; every impostor is far, also when 80% of a row is common to all. */
 TEST(distance, "quantisations are near, other heads far") {
     enum { N_ROWS = 700, N_COLS = 256 };
     for (int mean = 0; mean <= 2; mean += test_quick() ? 2 : 1) {
@@ -107,8 +106,7 @@ TEST(distance, "quantisations are near, other heads far") {
     CHECK(specrt_digest_distance(&zero, &some) > 1e30f);
 }
 
-/* The same on a trained embedding of 128,256 rows. */
-TEST(distance_trained, "the same on trained weights") {
+TEST(distance_trained, "the same on a trained embedding of 128,256 rows") {
     LEFT_TO_ALL();
     gguf *model;
     const char *path = test_data("weights/pair128k/target.gguf");
@@ -165,8 +163,7 @@ TEST(places, "rows here and there, against the same side by side") {
     free(hidden);
 }
 
-/* A packed row of blocks is what it decodes to, in f16, however wide. */
-TEST(pack, "blocks become f16") {
+TEST(pack, "a packed row of blocks is what it decodes to, in f16, however wide") {
     enum { COLS = 544 };
     float *values = random_values(2 * COLS, 5), row[COLS];
     uint8_t *rows = head_rows(SPECRT_DTYPE_Q4_0, values, 2, COLS);
@@ -232,8 +229,7 @@ TEST(bad_heads, "descriptions that make no sense") {
     specrt_head_close(head);
 }
 
-/* Ids without a row say so, and the ids end with the last. */
-TEST(ids, "of rows, and of none") {
+TEST(ids, "ids without a row say so, and the ids end with the last") {
     float row[2 * 4] = {0};
     const int32_t ids[][2] = {{3, 4}, {6, 2}};
     for (int i = 0; i < 2; i++) {
@@ -344,8 +340,7 @@ TEST(another, "what is made of a head serves that head alone") {
     free(bytes), free(w);
 }
 
-/* A bundle that knows only the tokenizer asks for enough rows. */
-TEST(bind_vocabulary, "fewer rows than tokens") {
+TEST(bind_vocabulary, "a bundle that knows only the tokenizer asks for enough rows") {
     float *w = random_values(40 * 32, 8);
     uint8_t *bytes;
     specrt_bundle *bundle = bundle_of(NULL, 30, &bytes);
@@ -443,8 +438,7 @@ TEST(check_states, "an engine's own states and logits") {
     free(w), free(bias), free(hidden), free(wrong);
 }
 
-/* A best token that is another is found, however well the other logits fit. */
-TEST(check_best, "and its best token") {
+TEST(check_best, "a best token that is another is found, however well the other logits fit") {
     enum { N = 4000 };
     float *w = random_values((size_t)N * S_COLS, 23), *hidden = random_values(S_COLS, 22);
     float *logits = (float *)calloc(N, sizeof *logits);

@@ -179,8 +179,7 @@ TEST(one_row, "a single row, and arguments out of range") {
     world_free(&w);
 }
 
-/* As wide as rows may be, with as many links. */
-TEST(widest, "rows of 131,072 columns") {
+TEST(widest, "rows of 131,072 columns, as wide as rows may be, with as many links") {
     index_params params = defaults;
     params.m = SPECRT_HNSW_MAX_M;
     const int32_t dim = SPECRT_HNSW_MAX_DIM;
@@ -194,8 +193,7 @@ TEST(widest, "rows of 131,072 columns") {
     world_free(&w);
 }
 
-/* Queries that are not finite, great or zero find something, in order. */
-TEST(queries, "not finite, great, small") {
+TEST(queries, "queries that are not finite, great or zero find something, in order") {
     static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, 1e-38f, 0};
     int32_t ids[5], truth[5];
     float scores[5], query[16], scaled[16];
@@ -215,8 +213,7 @@ TEST(queries, "not finite, great, small") {
     world_free(&w);
 }
 
-/* What pads int8 rows counts for nothing, even where a bundle has it other than 0. */
-TEST(padding, "of int8 rows, which counts for nothing") {
+TEST(padding, "what pads int8 rows counts for nothing, even where a bundle has it other than 0") {
     enum { N = 60, DIM = 70, PADDED = 128 };
     int32_t ids[5], truth[5];
     float scores[5], expected[5], query[DIM];
@@ -258,8 +255,7 @@ TEST(scores, "of nodes by nodes, against doubles") {
     world_free(&w);
 }
 
-/* Equal rows are indexed once; nearly equal ones are all found. */
-TEST(duplicates, "equal, nearly equal and unusable rows") {
+TEST(duplicates, "equal rows are indexed once; nearly equal ones are all found") {
     float *rows = make_rows(300, 16);
     for (int i = 1; i < 100; i++) memcpy(rows + 16 * i, rows, 16 * sizeof *rows);
     for (int i = 100; i < 200; i++) {
@@ -638,8 +634,7 @@ TEST(damage, "every field out of range") {
     world_free(&w);
 }
 
-/* Links that lead in circles, or nowhere, find less and end. */
-TEST(circles, "links in circles end") {
+TEST(circles, "links that lead in circles, or nowhere, find less and end") {
     size_t n;
     world w;
     specrt_error err;

@@ -195,7 +195,6 @@ static void plain(float temperature, uint64_t session, uint64_t generation, int3
 
 /* --- tests --- */
 
-/* Every policy, tree and chain, greedy and sampled: plain decoding's tokens, and no allocation. */
 TEST(same, "tokens are plain decoding's, nothing is allocated") {
     static const char *const policies[] = {"full", "window:64@min=8", "microspec-paper"};
     for (int i = 0; i < 12; i++) {
@@ -243,8 +242,7 @@ TEST(depth, "drafts end at a depth or probability that may change") {
     }
 }
 
-/* auto_draft that drafts now and then, less deep or not at all, changes no token. */
-TEST(auto_draft, "auto_draft changes no token") {
+TEST(auto_draft, "auto_draft that drafts now and then, less deep or not at all, changes no token") {
     for (int i = 0; i < 12; i++) {
         const double levels[] = {0.02, 0.25, 1.2};
         double costs[5] = {1};
@@ -276,7 +274,6 @@ TEST(auto_draft, "auto_draft changes no token") {
     }
 }
 
-/* A drafter that reads the prompt late does not read it for an answer that does not repay it. */
 TEST(late, "a prompt is read late where the answer repays it") {
     const double costs[5] = {1, 1.02, 1.04, 1.06, 1.08};
     for (int i = 0; i < 4; i++) {
@@ -423,8 +420,7 @@ static void check_answers(const crowd *c) {
     CHECK(memcmp(c->toys[0]->given, c->toys[1]->given, sizeof expected) != 0);
 }
 
-/* Sequences take turns, cycle by cycle; the head is not copied for any. */
-TEST(turns, "sessions take turns at an engine, by one table") {
+TEST(turns, "sequences take turns, cycle by cycle; the head is not copied for any") {
     crowd c;
     crowd_make(&c, "full", 3);
     const specrt_shortlist *first = specrt_session_shortlist(c.sessions[0]);
@@ -504,7 +500,6 @@ TEST(together, "sessions share each pass of an engine") {
     }
 }
 
-/* A full context ends generation where plain decoding, which writes a token per position, would. */
 TEST(context, "a full context ends it too") {
     bench b;
     specrt_generation g = {0};
@@ -532,7 +527,6 @@ TEST(context, "a full context ends it too") {
     bench_free(&b);
 }
 
-/* A second turn: the whole conversation again, or what follows the target's cache. */
 TEST(conversation, "a turn repeats the conversation, or follows the cache") {
     int32_t first[40], answers[2][40];
     for (int again = 0; again < 2; again++) {

@@ -43,8 +43,7 @@ static specrt_status measure(machine *m, int32_t n_rows, int all) {
     return specrt_costs_measure(&meter, 20, all, &costs, NULL);
 }
 
-/* What auto asks: few sizes, no more rounds than needed, no other passes. */
-TEST(few, "sizes and rounds of auto") {
+TEST(few, "what auto asks: few sizes, no more rounds than needed, no other passes") {
     machine m = {.chance = 5, .right = 1};
     char line[SPECRT_COSTS_TEXT] = "x";
     REQUIRE(measure(&m, 1000, 0) == SPECRT_STATUS_OK);
@@ -76,7 +75,6 @@ static void check_head(const specrt_curve *c, int32_t n, bool first) {
             CHECK_NEAR(specrt_curve_at(c, rows) / head_time(rows, n, first), 1, 0.12);
 }
 
-/* All of it, by a cache's edge and beside other programs. */
 TEST(all, "a machine with a cache, disturbed now and then") {
     machine m = {.chance = 5, .right = 0.86, .busy = 10};
     REQUIRE(measure(&m, 128000, 1) == SPECRT_STATUS_OK);
@@ -103,8 +101,7 @@ static void check_rises(const specrt_curve *c, double last) {
     }
 }
 
-/* Whatever the clock says, curves rise and reach the whole head, and an end is found. */
-TEST(noise, "rising curves whatever the clock says") {
+TEST(noise, "whatever the clock says, curves rise and reach the whole head, and an end is found") {
     static const int32_t sizes[] = {1, 256, 257, 258, 513, 1000};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         machine m = {.chance = 5, .right = 0.5, .busy = 300};
@@ -116,8 +113,7 @@ TEST(noise, "rising curves whatever the clock says") {
     }
 }
 
-/* Disturbed where the interval is too wide to choose by, and only there. */
-TEST(disturbed, "intervals too wide to choose by") {
+TEST(disturbed, "disturbed where the interval is too wide to choose by, and only there") {
     char line[SPECRT_COSTS_TEXT];
     machine often = {.chance = 5, .right = 0.4, .busy = 1.5},
             little = {.chance = 5, .right = 0.4, .busy = 1.05};
@@ -225,8 +221,7 @@ static int block_pass(void *user, specrt_pass pass, int32_t n, double *seconds) 
     return 0;
 }
 
-/* Every size once, whole blocks among them. */
-TEST(block, "a drafter of blocks") {
+TEST(block, "every size once, whole blocks among them") {
     for (int32_t most = 1; most <= 12; most++)
         for (int all = 0; all < 2; all++) {
             const specrt_meter meter = {

@@ -131,8 +131,7 @@ static double time_of(const specrt_meter *m, specrt_pass pass, int32_t n, int32_
     return seconds[i];
 }
 
-/* In any order, each pass does its own work alone. */
-TEST(passes, "each by itself, as a session calls them") {
+TEST(passes, "in any order, each pass does its own work alone") {
     specrt_head *head;
     const specrt_meter_desc desc = desc_of(&head, CONTEXT);
     specrt_meter m;
@@ -158,7 +157,6 @@ TEST(passes, "each by itself, as a session calls them") {
     specrt_head_close(head);
 }
 
-/* The whole of it, measured by the clock of the host. */
 TEST(measured, "costs of a host, by its own clock") {
     static specrt_costs c;
     specrt_head *head;
@@ -215,8 +213,7 @@ TEST(blocks, "a drafter of blocks") {
     specrt_head_close(head);
 }
 
-/* A chain's drafter, a short context, no head: smaller passes, or none. */
-TEST(small, "a chain, a short context, no head") {
+TEST(small, "a chain's drafter, a short context, no head: smaller passes, or none") {
     static specrt_costs c;
     specrt_head *head;
     specrt_meter_desc desc = desc_of(&head, 40);
@@ -238,8 +235,7 @@ TEST(small, "a chain, a short context, no head") {
     specrt_head_close(head);
 }
 
-/* Whichever call fails, its code comes back. */
-TEST(fails, "any call") {
+TEST(fails, "whichever call fails, its code comes back") {
     specrt_head *head;
     specrt_error err;
     specrt_meter m;

@@ -198,8 +198,7 @@ TEST(bad, "errors name the position, what was expected and what was found") {
     }
 }
 
-/* Every name of every option is a value, and what is none is refused with all of them. */
-TEST(names, "every name of every option is taken, and no other") {
+TEST(names, "every name of every option is a value, and what is none is refused with all of them") {
     int n_names = 0;
     for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++)
         for (int i = 0; i < specrt__policy_n_options(&specrt__policy_kinds[kind]); i++) {
@@ -221,8 +220,7 @@ TEST(names, "every name of every option is taken, and no other") {
     CHECK(n_names > 30);
 }
 
-/* With every source, size and option as long as they come. */
-TEST(longest, "the longest text is printed whole") {
+TEST(longest, "the longest text, with every source, size and option, is printed whole") {
     static const char *const text =
         "static:16777216/16777215/16777214/16777213/16777212/16777211/16777210/16777209"
         "+window:16777216@mode=stream@kpre=8@kver=8@positions=last@only=ctx@emitted=off@min="
@@ -239,8 +237,7 @@ TEST(longest, "the longest text is printed whole") {
     CHECK_STR(printed, text);
 }
 
-/* Any text is either refused or printed as one that is read as the same. */
-TEST(round_trip, "random texts are refused or printed as themselves") {
+TEST(round_trip, "any text is either refused or printed as one that is read as the same") {
     static const char *const parts[] = {"full",   "static", "window",  "microspec-paper",
                                         ":",      "7",      "+",       "@",
                                         "mode",   "stream", "kpre",    "=",
@@ -461,8 +458,7 @@ static void check_ids(const specrt_bundle *b, const char *text, const char *cano
     specrt_policy_close(policy);
 }
 
-/* The application's list, with and without a bundle, whose ranks are another one. */
-TEST(ids, "a list of the application, with and without a bundle") {
+TEST(ids, "the application's list, with and without a bundle, whose ranks are another one") {
     static const int32_t all = N_LIST, some = 40, levels[] = {20, 50, 5};
     open_all();
     for (int with = 0; with < 2; with++) {
@@ -476,8 +472,7 @@ TEST(ids, "a list of the application, with and without a bundle") {
     }
 }
 
-/* Other sources keep to the bundle: a window is filled up by its ranks. */
-TEST(ids_and_window, "beside such a list, other sources use the bundle") {
+TEST(ids_and_window, "other sources keep to the bundle: a window is filled up by its ranks") {
     static const int32_t list[] = {400, 401, 402};
     specrt_policy_desc desc = {.text = "static+window:12@min=12", .ids = list, .n_ids = 3};
     specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 4}};
@@ -592,8 +587,7 @@ TEST(topk, "topk above the shortlist is refused") {
     specrt_policy_close(policy);
 }
 
-/* A target without logits for what may be proposed could not verify it. */
-TEST(few_logits, "a target without logits for all tokens is refused") {
+TEST(few_logits, "a target without logits for what may be proposed could not verify it") {
     open_all();
     specrt_policy_desc desc = {.text = "full", .n_vocab = 400};
     specrt_session_params params = {.n_logits = 399};
@@ -689,8 +683,7 @@ TEST(full_decoded, "full over a 4-bit head") {
     specrt_policy_close(policy);
 }
 
-/* Memory that runs out at any point leaves nothing behind. */
-TEST(no_memory, "every failed allocation is survived") {
+TEST(no_memory, "memory that runs out at any point leaves nothing behind") {
     open_all();
     specrt_head_desc hd = {
         .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = N_VOCAB, .n_cols = N_COLS};

@@ -321,7 +321,6 @@ TEST(union, "overlapping ranges rank as a plain softmax over the union") {
     world_free(&w);
 }
 
-/* Beyond its bounds nothing is added, and the same range at another level counts anew. */
 TEST(bounds, "what does not fit is refused whole; levels count apart") {
     static world w;
     world_make(&w);

@@ -105,8 +105,7 @@ TEST(packed, "rows, ids and bias of every size and format") {
     specrt__ranks_free(NULL);
 }
 
-/* The list outlives the bundle and its rows the head's: it owns what it scores. */
-TEST(owned, "a list owns what it scores") {
+TEST(owned, "the list outlives the bundle and its rows the head's: it owns what it scores") {
     setup s = setup_make(SPECRT_DTYPE_F16, true, NULL);
     specrt__ranks_list *list;
     float hidden[N_COLS], before[N_DEFAULT], after[N_DEFAULT];
@@ -123,8 +122,7 @@ TEST(owned, "a list owns what it scores") {
     setup_free(&s);
 }
 
-/* The whole chain against a softmax over the prefix, in doubles. */
-TEST(top_tokens, "the whole chain against a softmax over the prefix") {
+TEST(top_tokens, "the whole chain against a softmax over the prefix, in doubles") {
     enum { SIZE = 64, K = 10 };
     setup s = setup_make(SPECRT_DTYPE_F16, true, NULL);
     specrt__ranks_list *list;

@@ -250,8 +250,7 @@ static void check_same(const run *a, const run *b) {
 
 /* --- tests --- */
 
-/* The output is the target's under every query and mode, and nothing is allocated. */
-TEST(lossless, "every query and mode: the target's tokens, no allocation") {
+TEST(lossless, "the output is the target's under every query and mode, and nothing is allocated") {
     static const char *const texts[] = {"static+retrieve:64",
                                         "static+retrieve:64@sem=hnsw_h",
                                         "static+retrieve:20@sem=hnsw_w",
@@ -309,8 +308,7 @@ TEST(hidden_query, "an exact index finds the target's best logits") {
     world_free(&w);
 }
 
-/* The ten rows with the greatest products with the missed token's own come in. */
-TEST(row_query, "the neighbours of the missed token's row come in") {
+TEST(row_query, "the ten rows with the greatest products with the missed token's own come in") {
     world w;
     run r;
     float logits[V];
@@ -383,8 +381,7 @@ TEST(async_same, "the same events make the same cache") {
     world_free(&w);
 }
 
-/* A worker that never comes holds nothing up: events are lost, and counted. */
-TEST(async_lost, "a worker that never comes holds nothing up") {
+TEST(async_lost, "a worker that never comes holds nothing up: events are lost, and counted") {
     world w;
     run r;
     hand h = {NULL, 0};
@@ -417,8 +414,7 @@ TEST(async_lost, "a worker that never comes holds nothing up") {
     world_free(&w);
 }
 
-/* Sessions share a worker, and may be closed while it works for them. */
-TEST(worker, "sessions close while a worker works for them") {
+TEST(worker, "sessions share a worker, and may be closed while it works for them") {
     world w;
     run r[3];
     specrt_worker *thread;
@@ -465,8 +461,7 @@ TEST(bounded, "what a worker found is counted before the window is filled up") {
     world_free(&w);
 }
 
-/* An index may name a search narrower than the ten that are asked of it. */
-TEST(narrow_index, "an index whose own searches are narrower than ours") {
+TEST(narrow_index, "an index may name a search narrower than the ten that are asked of it") {
     const specrt_session_params params = {.n_logits = V};
     world w;
     run r;
@@ -484,8 +479,7 @@ TEST(narrow_index, "an index whose own searches are narrower than ours") {
     world_free(&w);
 }
 
-/* What a turn of a conversation leaves, the next one finds; a new sequence does not. */
-TEST(turns, "a conversation keeps its state, a new sequence does not") {
+TEST(turns, "what a turn of a conversation leaves, the next one finds; a new sequence does not") {
     static const char *const texts[] = {"static:12+window:8@min=0@kver=0+retrieve:10",
                                         "static:12+window:8@min=0@kver=0+retrieve:10@mode=async"};
     for (int i = 0; i < 2; i++) {

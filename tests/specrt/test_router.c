@@ -368,7 +368,6 @@ TEST(per_row, "every row scores its own clusters alone") {
     check_rows(SPECRT_ROUTER_CENTROID, "centroid:5@always=0@schedule=flat@beam=per_row", 5);
 }
 
-/* The most frequent come along, once with mask; the cap cuts the last cluster short. */
 TEST(always_and_cap, "frequent tokens come along, the cap holds") {
     static world w;
     level l;
@@ -393,8 +392,7 @@ TEST(always_and_cap, "frequent tokens come along, the cap holds") {
     close_world(&w);
 }
 
-/* Rows that every cluster has are scored once. */
-TEST(shared_rows, "a row that is in several clusters is scored once") {
+TEST(shared_rows, "rows that every cluster has are scored once") {
     static world w;
     level l;
     int32_t count[N_IDS];
@@ -415,8 +413,7 @@ TEST(shared_rows, "a row that is in several clusters is scored once") {
     close_world(&w);
 }
 
-/* Clusters that several rows take count once under the cap. */
-TEST(per_row_and_cap, "rows of the level, not of its rows, are capped") {
+TEST(per_row_and_cap, "clusters that several rows take count once under the cap") {
     static world w;
     level l;
     int32_t count[N_IDS];
@@ -484,8 +481,7 @@ TEST(in_place, "a head that lies cluster by cluster is not copied") {
     check_in_place(0);
 }
 
-/* A hidden state that is not told reads as 0. */
-TEST(untold, "without what the pass is fed") {
+TEST(untold, "a hidden state that is not told reads as 0") {
     static world w;
     level l;
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "dynaspec", NULL);
@@ -519,8 +515,7 @@ TEST(no_allocation, "routing never allocates") {
     CHECK_INT(a.n_live, 0);
 }
 
-/* Memory that runs out at any point leaves nothing behind. */
-TEST(memory, "every failed allocation is survived") {
+TEST(memory, "memory that runs out at any point leaves nothing behind") {
     static world w;
     specrt_status status = SPECRT_STATUS_NO_MEMORY;
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster", NULL);
@@ -550,8 +545,7 @@ TEST(memory, "every failed allocation is survived") {
     close_world(&w);
 }
 
-/* Each sequence of a batch is routed by what its own rows are fed. */
-TEST(batch, "sequences of a batch are routed each by its own") {
+TEST(batch, "each sequence of a batch is routed by what its own rows are fed") {
     static world w;
     specrt_session *s[4];
     const specrt_session_params params = {.n_logits = N_IDS,
@@ -657,8 +651,7 @@ static int larger(const void *a, const void *b) {
     return *(const int32_t *)b - *(const int32_t *)a;
 }
 
-/* The most rows that a level can have, against the sizes in order. */
-TEST(bound, "the most rows of a level") {
+TEST(bound, "the most rows that a level can have, against the sizes in order") {
     for (int round = 0; round < 300; round++) {
         int32_t starts[41] = {0}, sizes[40], n_clusters = 1 + below(40), sum = 0;
         for (int32_t m = 0; m < n_clusters; m++) {

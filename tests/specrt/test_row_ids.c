@@ -214,8 +214,7 @@ TEST(static, "a list keeps the ranks that have rows") {
     specrt__ranks_free(list);
 }
 
-/* Drafts over the application's list are those over a bundle of the same ranks. */
-TEST(own_list, "an application's list is as good as a bundle's") {
+TEST(own_list, "drafts over the application's list are those over a bundle of the same ranks") {
     static const char *const policies[] = {"static:50", "static:80/20/50"};
     specrt__ranks_order ranks;
     open_all();
@@ -269,8 +268,7 @@ TEST(own_list_rows, "of an application's list, tokens with rows") {
     CHECK_HAS(err.msg, "ids: static: expected the head to have rows for some of its 1 tokens");
 }
 
-/* Rows without kernels of their own are decoded, in the head's order. */
-TEST(full_decoded, "full over rows that are decoded") {
+TEST(full_decoded, "rows without kernels of their own are decoded, in the head's order") {
     static uint8_t q4[N_ROWS * 18];
     specrt_policy *policy;
     specrt_session *s;

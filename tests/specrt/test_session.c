@@ -57,8 +57,7 @@ TEST(adversarial, "and with what the target likes least") {
     check_lossless(ADVERSARIAL);
 }
 
-/* A better list drafts better, and the statistics say so. */
-TEST(stats, "coverage, rows and accept length follow the policy") {
+TEST(stats, "a better list drafts better, and the statistics say so") {
     setting full = {"full", HONEST, {4, 5, 20}, {.temperature = 0}};
     setting window = full, misled = full, bare = full;
     window.policy = "window:60@min=0";
@@ -123,8 +122,7 @@ TEST(again, "begin forgets everything") {
 
 /* --- packed and indexed rows --- */
 
-/* The same drafts from the same rows, of which the indexed ones were never copied. */
-TEST(indexed, "rows in place draft as packed ones") {
+TEST(indexed, "the same drafts from the same rows, of which the indexed ones were never copied") {
     setting packed = {"window:40@min=0", HONEST, {4, 5, 20}, {0.8f, 0, 0, 0, 9, 1, 4}};
     setting indexed = packed;
     run first, second;
@@ -191,8 +189,7 @@ static bool at_level(const specrt_session *s, int32_t level, int32_t id) {
     return rank < size || (s->pool->wants[id] & SPECRT__POOL_SOURCE);
 }
 
-/* Every level is one softmax over its own prefix of the ranks and the window. */
-TEST(levels, "so is each level of a list with sizes by level") {
+TEST(levels, "every level is one softmax over its own prefix of the ranks and the window") {
     setting set = {"static:60/25/9+window:40@min=0", HONEST, {4, 5, 20}, {.temperature = 0}};
     specrt_beam beam = {.n = 1};
     uint64_t state = 8;
@@ -320,8 +317,7 @@ static void check_batch(const char *text, const setting *set, specrt_draft_kind 
     specrt_policy_close(policy);
 }
 
-/* Rows that sequences share are multiplied once for all, and nobody sees a difference. */
-TEST(batch, "sequences expand together as one after another") {
+TEST(batch, "rows that sequences share are multiplied once for all, and nobody sees a difference") {
     static const char *const texts[] = {"full",
                                         "static:60",
                                         "window:40",
@@ -339,8 +335,7 @@ TEST(batch, "sequences expand together as one after another") {
     check_batch("full", &wide, SPECRT_DRAFT_TOP_K);
 }
 
-/* What is refused grows no tree. */
-TEST(batch_refused, "but distinct ones of one policy, with rows for each") {
+TEST(batch_refused, "what is refused grows no tree") {
     setting set = {"static:60", HONEST, {1, 2, 3}, {.temperature = 0}};
     float hidden[3 * D] = {0};
     specrt_beam beams[2];
@@ -379,8 +374,7 @@ TEST(batch_refused, "but distinct ones of one policy, with rows for each") {
     specrt_policy_close(policy);
 }
 
-/* An application that grows its own tree asks for the list of each level. */
-TEST(route, "trees of one's own get a list for every level") {
+TEST(route, "an application that grows its own tree asks for the list of each level") {
     setting set = {"static:60/25/9", HONEST, {4, 5, 20}, {.temperature = 0}};
     static const int32_t sizes[] = {60, 25, 9, 9, 9}, tokens[6] = {9, 8, 7, 6, 5, 4};
     const float logprobs[6] = {0}, hidden[6 * D] = {0};
@@ -473,8 +467,7 @@ TEST(observe_chain, "a chain's tokens tell what its draft and verdict do") {
     }
 }
 
-/* A cycle that never got its last token is forgotten with its sequence. */
-TEST(left_open, "a cycle without its last token goes with its sequence") {
+TEST(left_open, "a cycle that never got its last token is forgotten with its sequence") {
     setting set = {"window:40@min=0", HONEST, {4, 1, 5}, {.temperature = 0}};
     const int32_t tokens[] = {5, 6, 7};
     specrt_session_stats stats;
@@ -515,8 +508,7 @@ TEST(left_open, "a cycle without its last token goes with its sequence") {
     specrt_policy_close(policy);
 }
 
-/* Tokens of plain decoding, and what is refused. */
-TEST(observe_plain, "plain decoding may be told, nonsense not") {
+TEST(observe_plain, "tokens of plain decoding, and what is refused") {
     setting set = {"window:40@min=0", HONEST, {4, 1, 5}, {.temperature = 0}};
     int32_t tokens[SPECRT_TREE_MAX_NODES + 1] = {5, 6, 7};
     float logits[V];
@@ -552,8 +544,7 @@ TEST(observe_plain, "plain decoding may be told, nonsense not") {
     specrt_policy_close(policy);
 }
 
-/* Tokens that are none are refused before anything is learnt. */
-TEST(bad_tokens, "tokens and nodes out of range are refused") {
+TEST(bad_tokens, "tokens that are none are refused before anything is learnt") {
     setting set = {"window:40@min=0", HONEST, {4, 5, 20}, {.temperature = 0}};
     int32_t tokens[3] = {5, V, 7}, parents[3] = {-1, 0, 1}, depths[3] = {0, 1, 2};
     const float logprobs[3] = {0};
@@ -614,8 +605,7 @@ TEST(bad_tokens, "tokens and nodes out of range are refused") {
     specrt_policy_close(policy);
 }
 
-/* A sampled draft of no nodes, of more than were drafted, or that is no chain. */
-TEST(bad_drafts, "a sampled chain is verified as it was drafted, or not at all") {
+TEST(bad_drafts, "a sampled draft of no nodes, of more than were drafted, or that is no chain") {
     static float logits[6 * V];
     specrt_draft draft;
     specrt_verdict verdict;

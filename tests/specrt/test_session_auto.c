@@ -40,8 +40,6 @@ static void close_scene(scene *c) {
     free(c->bytes);
 }
 
-/* A session drafts from the leading rows that auto_draft names, in as many levels, and says who is a
- * member. */
 TEST(lists, "a session drafts from the rows chosen") {
     scene c;
     specrt_session *s;
@@ -100,7 +98,6 @@ TEST(lists, "a session drafts from the rows chosen") {
     close_scene(&c);
 }
 
-/* Sessions of one batch that chose lists of other lengths draft as each would alone. */
 TEST(session_batch, "sessions of a batch with lists of other lengths") {
     static float hidden[2 * D];
     scene c;
@@ -270,8 +267,7 @@ static int by_size(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* The softmax over the 16 best; what is no number tells nothing. */
-TEST(certainty, "what a session tells of a token, beside the softmax") {
+TEST(certainty, "the softmax over the 16 best; what is no number tells nothing") {
     float logits[V], sorted[V];
     for (int round = 0; round < 200; round++) {
         double sum = 0;

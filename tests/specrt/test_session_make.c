@@ -26,8 +26,7 @@ TEST(no_allocation, "nothing is allocated after creation") {
     }
 }
 
-/* Whatever allocation fails, creation says so and leaves nothing behind. */
-TEST(failed_allocations, "an allocation that fails is told, and nothing stays") {
+TEST(failed_allocations, "whatever allocation fails, creation says so and leaves nothing behind") {
     setting set = {"static:20+window:48+centroid:3", HONEST, {4, 1, 5}, {0.8f, 0, 0, 0, 9, 1, 4}};
     open_all();
     specrt_policy *policy = make_policy(set.policy);
@@ -52,8 +51,7 @@ TEST(failed_allocations, "an allocation that fails is told, and nothing stays") 
 
 /* --- members --- */
 
-/* Token 0 may end a text, too: it is a member from the start, and once. */
-TEST(first_terminator, "token 0 may be one") {
+TEST(first_terminator, "token 0 may end a text, too: it is a member from the start, and once") {
     open_all();
     const specrt_policy_desc desc = {
         .text = "window:40@min=0", .terminators = &(int32_t){0}, .n_terminators = 1};
@@ -77,8 +75,7 @@ TEST(first_terminator, "token 0 may be one") {
     specrt_policy_close(policy);
 }
 
-/* Heads are padded: rows behind the vocabulary stand for no token. */
-TEST(padding, "ids behind the vocabulary are never rows") {
+TEST(padding, "heads are padded: rows behind the vocabulary stand for no token") {
     open_all();
     const specrt_policy_desc desc = {.text = "window:40@min=0", .n_vocab = V - 4};
     const specrt_session_params params = {.tree = {3, 1, 4}, .n_logits = V - 4};
@@ -113,7 +110,6 @@ static void distribution_of(const specrt_shortlist *list, const specrt_head_desc
     for (int i = 0; i < V; i++) out[i] /= total;
 }
 
-/* Trees and sampled chains are drafted from the distribution of scaled and capped logits. */
 TEST(shape, "drafts are of the distribution that a scaled and capped head has") {
     static const float shapes[][2] = {{1, 0}, {0.25f, 0}, {1, 2}, {0.5f, 1.5f}};
     open_all();

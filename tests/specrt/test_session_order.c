@@ -394,7 +394,6 @@ TEST(table, "every call at every place is in order or refused, and then the text
             }
 }
 
-/* By chance: a status, or the right tokens. */
 TEST(chance, "calls by chance: a status, or plain decoding's tokens") {
     uint64_t state = 11;
     int64_t n_ok[N_CALLS] = {0}, n_refused[N_CALLS] = {0};
@@ -414,8 +413,7 @@ TEST(chance, "calls by chance: a status, or plain decoding's tokens") {
     for (int k = 2; k < N_CALLS - 1; k++) CHECK(n_ok[k] > 0 && n_refused[k] > 0);
 }
 
-/* A verdict of another cycle, or of the first token, is not taken for this one's. */
-TEST(stale, "a verdict of another cycle is refused") {
+TEST(stale, "a verdict of another cycle, or of the first token, is not taken for this one's") {
     for (int i = 0; i < 2; i++) {
         app *a = app_open(0, 0);
         must(do_begin(a));
@@ -551,7 +549,6 @@ TEST(widths, "wrong widths and requests") {
     specrt_session_close(s);
 }
 
-/* A turn begins where the target has read to, or before; of each place the farthest is taken. */
 TEST(positions, "a turn begins within what the target has read") {
     for (int place = 0; place < N_PLACES; place++) {
         app *a = app_open(1, 0.8f);

@@ -335,7 +335,6 @@ TEST(topk, "ranking and log-softmax by the definition, ties, NaN, infinities") {
     }
 }
 
-/* The order of rows and segments decides nothing. */
 TEST(order, "the order of rows and segments decides nothing") {
     const int32_t sizes[3] = {40, 30, 20}, turned[3] = {20, 30, 40};
     list *a = list_make(sizes, NULL, 1), *b = list_make(turned, NULL, 2);

@@ -226,8 +226,7 @@ TEST(find, "the search for great logits against a loop") {
             }
 }
 
-/* Rows of 8 bits against 64-bit sums, up to the greatest there may be. */
-TEST(tile_i8, "products of 8-bit rows: whole numbers") {
+TEST(tile_i8, "rows of 8 bits against 64-bit sums, up to the greatest there may be") {
     enum { COLS = 160 };
     static int8_t rows[4][COLS];
     static int16_t x[COLS];

@@ -479,8 +479,7 @@ TEST(guess, "bounds where rows of a cluster score alike") {
     CHECK(n_again <= ROUNDS / 20);
 }
 
-/* States that are no numbers name rows all the same. */
-TEST(no_numbers, "states of NaN, infinity and zero") {
+TEST(no_numbers, "states that are no numbers name rows all the same") {
     static world w;
     float hidden[MOST_COLS], sure = 0;
     world_make(&w, 601, 20, 64, false);
@@ -583,8 +582,7 @@ TEST(everything, "all rows named: the full vocabulary, bit for bit") {
     check_everything("sketch:602@keep=603@scan=9999", SPECRT_DTYPE_F32); /* more than there are */
 }
 
-/* One row of one column is a head, too. */
-TEST(least, "a head of one number") {
+TEST(least, "one row of one column is a head, too") {
     size_t n_sketch, n;
     uint8_t *section = fixture_sketch(1, 1, 32, 7, &n_sketch);
     fixture_section s = {"sketch", 3, 32, section, n_sketch, n_sketch};
@@ -704,8 +702,7 @@ static size_t version_at(const world *w) {
     return entry + offsetof(specrt_bundle_section, version);
 }
 
-/* Sizes that lie, numbers that are none, versions that were. */
-TEST(damaged, "sizes that lie, numbers that are none, older versions") {
+TEST(damaged, "sizes that lie, numbers that are none, versions that were") {
     static world w;
     const uint16_t huge = 0x7c00, endless = 0x7f80, negative = 0xbc00;
     const uint32_t nan = 0x7fc00000, old = 2, rows[2] = {601, 0xffffffff};

@@ -262,8 +262,7 @@ TEST(round_trip, "a session that is loaded drafts what the saved one goes on to 
                 check_round_trip(&settings[i], place);
 }
 
-/* Whatever another text taught it, the answer is plain decoding's. */
-TEST(lossless, "whatever was loaded, the answer is plain decoding's") {
+TEST(lossless, "whatever another text taught it, the answer is plain decoding's") {
     static uint8_t bytes[MAX_BYTES];
     open_all();
     for (int i = 0; i < N_SETTINGS; i++) {
@@ -298,7 +297,6 @@ TEST(lossless, "whatever was loaded, the answer is plain decoding's") {
     }
 }
 
-/* The bound is known beforehand and stays; what does not fit is not written; nothing is allocated. */
 TEST(size, "bounded, known beforehand, nothing allocated") {
     static uint8_t bytes[MAX_BYTES], canary[MAX_BYTES];
     open_all();
@@ -329,8 +327,7 @@ TEST(size, "bounded, known beforehand, nothing allocated") {
     }
 }
 
-/* A policy's text is part of what a save may take. */
-TEST(size_of_text, "two texts of one policy differ by their lengths") {
+TEST(size_of_text, "a policy's text is part of what a save may take") {
     static const char *const texts[2] = {"window:40", "window:40@min=0@kver=8"};
     size_t bounds[2], lengths[2];
     open_all();
@@ -372,8 +369,7 @@ TEST(digest, "what ids mean, by its definition") {
     }
 }
 
-/* Not while a tree is drafted; a draft that was left is no hindrance. */
-TEST(between_cycles, "not while a tree is drafted") {
+TEST(between_cycles, "not while a tree is drafted; a draft that was left is no hindrance") {
     static uint8_t bytes[MAX_BYTES];
     static run r;
     specrt_draft draft;

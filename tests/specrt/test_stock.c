@@ -378,8 +378,7 @@ TEST(refused, "what is no stock, and another head's") {
     world_close(&other);
 }
 
-/* Memory is asked for in create, and given back where there is too little of it. */
-TEST(memory, "everything is allocated in create") {
+TEST(memory, "memory is asked for in create, and given back where there is too little of it") {
     static world w;
     fixture_allocator a = {0};
     specrt_env env = fixture_desc(&a);

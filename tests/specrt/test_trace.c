@@ -260,7 +260,6 @@ TEST(damage, "a flipped bit anywhere is found") {
     free(b.p);
 }
 
-/* Damage under checksums that are right. */
 TEST(inconsistent, "damage under checksums that are right") {
     const struct {
         uint8_t version;
@@ -338,8 +337,7 @@ static uint32_t adler(const uint8_t *p, size_t n, uint32_t before) {
     return b << 16 | a;
 }
 
-/* A file with the checksums that writers in Python take. */
-TEST(adler, "checksums of another kind") {
+TEST(adler, "a file with the checksums that writers in Python take") {
     enum { N = 3000 };
     bytes b = write_trace(N);
     specrt_status status;
@@ -362,8 +360,7 @@ TEST(adler, "checksums of another kind") {
     free(b.p);
 }
 
-/* Words of the header that no writer puts there, under a right checksum. */
-TEST(header_words, "that no writer puts there") {
+TEST(header_words, "words of the header that no writer puts there, under a right checksum") {
     static const struct {
         size_t at;
         int32_t value;
@@ -385,7 +382,6 @@ TEST(header_words, "that no writer puts there") {
     free(b.p);
 }
 
-/* Hidden states have blocks of their own, of which who does not want them reads nothing. */
 TEST(hidden, "states in blocks of their own, which may be skipped") {
     enum { N = 3000 };
     static content c;
@@ -546,8 +542,7 @@ TEST(golden, "a file of version 2 reads as it was written") {
     specrt_trace_close(r);
 }
 
-/* Each number, and the policy's text, at its limits and beyond them. */
-TEST(limits, "the least and the most of each number") {
+TEST(limits, "each number, and the policy's text, at its limits and beyond them") {
     bytes b = {0};
     specrt_trace_writer *w;
     specrt_trace_reader *r;
@@ -584,7 +579,6 @@ TEST(limits, "the least and the most of each number") {
     free(b.p);
 }
 
-/* A record that fits into a block, but not beside the one before it. */
 TEST(full_block, "a record that does not fit beside others") {
     enum { D = 1 << 18, T = 15, N = (1 << 22) - 1 };
     const specrt_trace_info wide = {.n_vocab = 1, .d_target = D, .n_top = T, .n_ids = 1};
@@ -610,8 +604,7 @@ TEST(full_block, "a record that does not fit beside others") {
     free(tokens), free(hidden), free(b.p);
 }
 
-/* As many as were asked for, and no more. */
-TEST(to_f16, "as many halves as were asked for") {
+TEST(to_f16, "as many halves as were asked for, and no more") {
     const float x[] = {1, -2, 65504};
     uint16_t halves[] = {7, 7, 7};
     specrt_to_f16(x, 2, halves);
@@ -681,8 +674,7 @@ TEST(refusals, "records, traces and files that do not fit") {
     free(b.p);
 }
 
-/* Out of memory at any call is a status. */
-TEST(memory, "out of memory at any call") {
+TEST(memory, "out of memory at any call is a status") {
     static content c;
     bytes whole = write_trace(30);
     for (int fail_at = 1; fail_at < 6; fail_at++) {

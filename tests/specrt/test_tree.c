@@ -141,8 +141,7 @@ TEST(chain, "topk = 1 is a chain") {
     specrt_tree_close(tree);
 }
 
-/* Impossible proposals are never drafted, and certain ones never lose their parent. */
-TEST(extremes, "-inf and NaN never drafted; probability 1 keeps parents") {
+TEST(extremes, "impossible proposals are never drafted, and certain ones never lose their parent") {
     specrt_tree_params p = {3, 2, 3};
     specrt_tree *tree;
     specrt_beam beam;
@@ -172,7 +171,6 @@ TEST(extremes, "-inf and NaN never drafted; probability 1 keeps parents") {
     specrt_tree_close(tree);
 }
 
-/* Every proposal as good as its parent: the earlier wins, so the first levels are kept whole. */
 TEST(forced_ties, "where all tie, the earliest nodes are kept with their parents") {
     enum { K = 10 };
     int32_t ids[K * K];

@@ -163,8 +163,7 @@ TEST(blocks, "vocabularies to 128,256: picks over blocks, empty, full and tied")
             }
 }
 
-/* A draw of 0, and draws on a running sum: tokens without mass are never picked. */
-TEST(pick_edges, "draws on a running sum pick tokens that have mass") {
+TEST(pick_edges, "a draw of 0, and draws on a running sum: tokens without mass are never picked") {
     enum { N = 3000 };
     static float logits[N];
     const specrt_sampling s = {1, 0, 0, 0, 1, 1, 0};
@@ -193,8 +192,7 @@ TEST(sum, "in lanes, to the bit") {
     free(eight);
 }
 
-/* Logits that end where a page does: nothing behind the last one is read. */
-TEST(page_end, "nothing behind a row of logits is read") {
+TEST(page_end, "logits that end where a page does: nothing behind the last one is read") {
     static const int sizes[] = {1, 63, 1023, 1024, 1025, 5000};
     static const specrt_sampling filters[] = {{0, 0, 0, 0, 1, 1, 0},
                                               {1, 0, 0, 0, 1, 1, 0},
@@ -228,8 +226,7 @@ static void check_drawn(const specrt_sampling *s, const float *logits, int first
     specrt_verifier_close(v);
 }
 
-/* Where the running sum is the mass to the bit, the nucleus ends. */
-TEST(nucleus_edge, "the mass, or the least share, reached to the bit") {
+TEST(nucleus_edge, "where the running sum is the mass to the bit, the nucleus ends") {
     const specrt_sampling s = {1, 0, 0.5f, 0, 1, 1, 0};
     const specrt_sampling least = {1, 0, 0, 0.5f, 1, 1, 0}; /* of the best: those weigh as much */
     float logits[6];
@@ -290,7 +287,6 @@ TEST(nan, "NaN is refused wherever it is") {
     }
 }
 
-/* Padding is never emitted, however great its logits; the distribution is that of the vocabulary alone. */
 TEST(padding, "columns behind the vocabulary are never emitted") {
     enum { N = 64, N_VOCAB = 50 };
     float padded[3 * N], plain[3 * N_VOCAB];
@@ -325,8 +321,7 @@ TEST(padding, "columns behind the vocabulary are never emitted") {
     }
 }
 
-/* A temperature near 0 is greedy, not a division by zero. */
-TEST(cold, "temperatures near 0 are greedy") {
+TEST(cold, "a temperature near 0 is greedy, not a division by zero") {
     const float temperatures[] = {1e-45f, 1e-38f, 1e-20f, 1e-5f};
     float logits[V] = {0};
     logits[12] = 1e-3f, logits[2] = -3e38f;
@@ -378,8 +373,7 @@ static int random_tree(int32_t root, int32_t *tokens, int32_t *parents) {
     return n;
 }
 
-/* Whatever is drafted, the stream is the one of plain decoding. */
-TEST(stream, "any draft leaves plain decoding's stream as it is") {
+TEST(stream, "whatever is drafted, the stream is the one of plain decoding") {
     static float logits[SPECRT_TREE_MAX_NODES][V];
     for (int k = -1; k < N_SETTINGS; k++) {
         enum { LENGTH = 300 };
@@ -418,8 +412,7 @@ TEST(stream, "any draft leaves plain decoding's stream as it is") {
 
 /* ---- sampled chains ------------------------------------------------------------------------- */
 
-/* q is the softmax over the list; its tokens come as often as q says. */
-TEST(propose, "q is the softmax over the list, and what is sampled") {
+TEST(propose, "q is the softmax over the list; its tokens come as often as q says") {
     enum { N = 40000 };
     const float temperatures[] = {1, 0.4f, 3};
     float logits[V], probs[V + 1];
@@ -469,8 +462,7 @@ static int chain_counts(specrt_verifier *v, const float *draft_logits, const int
     return n_accepted;
 }
 
-/* What is emitted follows p; it is accepted as often as sum min(p, q) says. */
-TEST(rejection, "emissions follow p, acceptances sum min(p, q)") {
+TEST(rejection, "what is emitted follows p; it is accepted as often as sum min(p, q) says") {
     enum { N = 40000, N_IDS = 9 };
     float logits[2 * V], draft_logits[N_IDS];
     int32_t ids[N_IDS];
@@ -587,8 +579,7 @@ TEST(refused_drafts, "no root, too many nodes, a negative position") {
     specrt_verifier_close(v);
 }
 
-/* What lies before a draft is not of it, though it looks like the root's child. */
-TEST(before, "a draft begins at its root") {
+TEST(before, "what lies before a draft is not of it, though it looks like the root's child") {
     float logits[2 * V] = {0};
     const int32_t tokens[3] = {4, 9, 4}, parents[3] = {0, -1, 0};
     const specrt_draft draft = {.n = 2, .tokens = tokens + 1, .parents = parents + 1};
@@ -636,7 +627,6 @@ TEST(refused_distributions, "what is no distribution over the vocabulary") {
     specrt_verifier_close(v);
 }
 
-/* A greedy target has one token, the lower of two that tie: the other is rejected. */
 TEST(greedy_chain, "ties of a greedy target go to the lower id") {
     float logits[2 * V] = {0}, probs[1] = {1};
     const int32_t tied[2] = {4, 9};

@@ -306,8 +306,7 @@ TEST(long, "many cycles through several topics") {
     }
 }
 
-/* Logits of the prompt are asked for where some of them are looked at. */
-TEST(prompt_logits, "asked for where they are looked at") {
+TEST(prompt_logits, "logits of the prompt are asked for where some of them are looked at") {
     static const float rows[8 * 4];
     static const char *const texts[] = {"window:4@kpre=0", "window:4@kpre=1"};
     specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 8, .n_cols = 4};
@@ -323,8 +322,7 @@ TEST(prompt_logits, "asked for where they are looked at") {
     specrt_head_close(head);
 }
 
-/* Rows that are decoded as they are packed cannot be read where they are. */
-TEST(indexed_refused, "rows that only packing decodes") {
+TEST(indexed_refused, "rows that are decoded as they are packed cannot be read where they are") {
     static const uint8_t rows[8 * 18];
     specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_Q4_0, .n_rows = 8, .n_cols = 32};
     specrt_policy_desc pd = {.text = "window:4@rows=indexed", .n_vocab = 8};

@@ -109,8 +109,7 @@ TEST(byte_level, "types, merges, user-defined tokens, terminators") {
     sl_tokenizer_close(tok);
 }
 
-/* The same vocabulary as a tokenizer.json: one fingerprint, one result. */
-TEST(one_fingerprint, "a GGUF and a tokenizer.json of one vocabulary") {
+TEST(one_fingerprint, "the same vocabulary as a tokenizer.json: one fingerprint, one result") {
     static const char json[] =
         "{\"added_tokens\":[{\"id\":5,\"content\":\"<|endoftext|>\",\"special\":true},"
         "{\"id\":6,\"content\":\"<tool>\",\"special\":false,\"normalized\":false}],"
@@ -146,8 +145,7 @@ TEST(one_fingerprint, "a GGUF and a tokenizer.json of one vocabulary") {
     sl_tokenizer_close(other);
 }
 
-/* Every name of the table loads, the ones with steps of their own too. */
-TEST(pre_tokenizer_names, "every splitter a GGUF can name") {
+TEST(pre_tokenizer_names, "every name of the table loads, the ones with steps of their own too") {
     static const char *const names[] = {
         "gpt-2",     "mpt",       "llama-bpe",      "llama3", "llama-v3",     "dbrx",
         "qwen2",     "qwen35",    "gpt-4o",         "falcon", "deepseek-llm", "deepseek-v3",
@@ -272,8 +270,7 @@ TEST(gemma4, "SentencePiece's spelling with listed merges") {
     sl_tokenizer_close(tok);
 }
 
-/* Phi-3's user-defined tokens take the white space behind them along. */
-TEST(phi3, "white space behind user-defined tokens") {
+TEST(phi3, "Phi-3's user-defined tokens take the white space behind them along") {
     build_sentencepiece("My Phi-3 mini");
     tokenizer *tok = require_loaded();
     check_one(tok, "a</s>  \n ab", " 6 7 2 10");
@@ -354,8 +351,7 @@ TEST(uncut, "words cut apart give the ids of the uncut text") {
     sl_tokenizer_close(tok);
 }
 
-/* A token with a space inside: no cut there any more, though elsewhere. */
-TEST(inner_space, "no cutting where a token crosses words") {
+TEST(inner_space, "a token with a space inside: no cut there any more, though elsewhere") {
     const char *inner[17];
     size_t ends[8];
     memcpy(inner, pieces, sizeof inner);
@@ -509,8 +505,7 @@ TEST(bad, "wrong types, lengths, ids") {
                  "tokenizer.ggml.eot_token_id is 11; expected an id below 11");
 }
 
-/* Tokens without text keep their ids, also the last one. */
-TEST(empty_tokens, "ids of tokens without text") {
+TEST(empty_tokens, "tokens without text keep their ids, also the last one") {
     static const char *const tokens[] = {"a", "", "b", "ab", "", NULL}, *const merges[] = {"a b",
                                                                                            NULL};
     static const token_type types[] = {TOKEN_NORMAL, TOKEN_RESERVED, TOKEN_NORMAL, TOKEN_NORMAL,

@@ -517,7 +517,6 @@ TEST(bad_files, "one line naming file and field") {
     }
 }
 
-/* A real file cut anywhere, or with any byte changed, is refused or read, never worse. */
 TEST(damage, "a file cut or changed anywhere") {
     file_view file;
     REQUIRE(sl_file_map(GOLDEN "/spm_gemma.json", &file, NULL) == SPECRT_STATUS_OK);
@@ -586,8 +585,7 @@ TEST(kinds, "normal, special, reserved, holes, terminators") {
     CHECK_HAS(err.msg, ": end-of-text id 12; expected 0 to 11");
 }
 
-/* A Replace of a space is the spaces of SentencePiece if it puts their mark there. */
-TEST(replace, "of a space by a letter") {
+TEST(replace, "a Replace of a space is the spaces of SentencePiece if it puts their mark there") {
     specrt_error err = {0};
     tokenizer *tok = load("{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},"
                           "\"content\":\"b\"},\"model\":{\"type\":\"BPE\",\"vocab\":"

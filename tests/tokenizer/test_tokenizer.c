@@ -460,8 +460,7 @@ TEST(nfc, "normalisation against utf8proc") {
 
 /* ---- cache and threads ---- */
 
-/* Many more pieces than the cache holds, long ones too, give what merging alone gives. */
-TEST(cache, "inline slots, records, emptying") {
+TEST(cache, "many more pieces than the cache holds, long ones too, give what merging alone gives") {
     tokenizer *tok = random_tokenizer(TOK_MERGE_BY_ID);
     tok_cache cache;
     REQUIRE(sl_tok_cache_init(&cache));

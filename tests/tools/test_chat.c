@@ -301,8 +301,7 @@ TEST(from, "whose template it is") {
     close_model(&m);
 }
 
-/* Every end of every template: nothing is read behind it. */
-TEST(cut, "templates that end anywhere") {
+TEST(cut, "every end of every template: nothing is read behind it") {
     static const char *const texts[] = {smollm2, qwen25, thinking, llama3,
                                         llama32, vicuna, gemma,    phi4};
     for (size_t t = 0; t < sizeof texts / sizeof *texts; t++)

@@ -254,8 +254,7 @@ TEST(json_stream, "of a stream of domains") {
     close_scene(&s);
 }
 
-/* One turn of one task, and of twenty, of which nineteen have none. */
-TEST(json_few, "of one turn, and of tasks without any") {
+TEST(json_few, "one turn of one task, and of twenty, of which nineteen have none") {
     scene s;
     open_scene(&s, false);
     CHECK_JSON(json_of(&s.c), "recommended=full", "recommended_policy=full", "recommended_by=mean",

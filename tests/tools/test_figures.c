@@ -221,8 +221,7 @@ TEST(whole_requests, "prompts count") {
     free(text);
 }
 
-/* Names of tasks come from files; a target that drafts for itself has no speed. */
-TEST(words, "names of tasks, and what is no verdict") {
+TEST(words, "names of tasks come from files; a target that drafts for itself has no speed") {
     static char bad[] = "co\x1b[2Jde", good[] = "chat";
     static char *names[] = {bad, good};
     scene s;
@@ -277,7 +276,6 @@ static void check_advice(double slower, int64_t rows, const char *recommended,
     json_object_put(o);
 }
 
-/* Of policies whose speeds these prompts cannot tell apart, the one that scores the fewest rows. */
 TEST(recommended, "the fewest rows among those as fast, as far as prompts tell") {
     check_advice(0.02, 64, "\"recommended\": \"window:64\"", "\"as_fast\": [ \"full\" ]");
     check_advice(0.02, 300, "\"recommended\": \"full\"", "\"as_fast\": [ \"window:64\" ]");
@@ -342,8 +340,7 @@ TEST(worst_task, "a policy counts by the task where it loses most") {
     free(text);
 }
 
-/* In pairs: prompts that differ tenfold say nothing of two policies that share them. */
-TEST(pays, "speeds over prompts in pairs") {
+TEST(pays, "in pairs: prompts that differ tenfold say nothing of two policies that share them") {
     scene s;
     set_scene(&s, N_TURNS, 1);
     for (int i = 0; i < N_TURNS; i++) {

@@ -114,8 +114,7 @@ TEST(smaller_trees, "tokens of smaller trees against such trees") {
     CHECK(n_missed < n_seen / 50);
 }
 
-/* A long chain is as many short ones; the last may go on in the next. */
-TEST(shorter_chains, "cycles of shorter chains in a chain's") {
+TEST(shorter_chains, "a long chain is as many short ones; the last may go on in the next") {
     static const struct {
         int ran, accepted, num_steps, tokens, cycles, open;
     } cases[] = {{8, 0, 3, 1, 1, 0}, {8, 2, 3, 3, 1, 0}, {8, 3, 3, 4, 1, 0}, {8, 4, 3, 5, 2, 0},
@@ -179,8 +178,7 @@ static plan plan_of(plan_way *ways, int n) {
     return p;
 }
 
-/* Prompts count, and an answer's interval only as far as the answer does. */
-TEST(ratio, "verdicts") {
+TEST(ratio, "prompts count, and an answer's interval only as far as the answer does") {
     const plan_way a = {.speed = 100, .low = 50, .high = 200, .prompt_seconds = 1},
                    b = {.speed = 50, .low = 50, .high = 50, .prompt_seconds = 2},
                    unknown = {.speed = 50, .low = NAN, .high = NAN};
@@ -194,7 +192,6 @@ TEST(ratio, "verdicts") {
     CHECK(isnan(plan_ratio(&p, &a, &b).low));
 }
 
-/* Of choices whose speeds cannot be told apart, the one that scores the fewest rows. */
 TEST(recommended, "the fewest rows among choices that tie with the fastest") {
     plan_way ways[] = {{.policy = 2, .rows = 700, .speed = 100, .low = 90, .high = 110},
                        {.policy = -1, .rows = 0, .speed = 99, .low = 89, .high = 109},
@@ -243,8 +240,7 @@ TEST(copy, "a whole head in fewer bits is recommended by its bytes") {
     p.policies[0].row_saved = 0;
 }
 
-/* The fastest choice loses in one task what another does not. */
-TEST(worst_task, "a choice counts by the task where it loses most") {
+TEST(worst_task, "the fastest choice loses in one task what another does not") {
     plan_way ways[] = {{.policy = 0, .rows = 100, .speed = 100, .low = 99, .high = 101},
                        {.policy = 1, .rows = 500, .speed = 97, .low = 96, .high = 98},
                        {.policy = 2, .rows = 900, .speed = 96, .low = 95, .high = 97}};
@@ -268,8 +264,7 @@ TEST(worst_task, "a choice counts by the task where it loses most") {
     CHECK_HAS(p.advice_text, "in its worst task (chat)");
 }
 
-/* What the first pass of a draft reads, where a chain is kept and where not. */
-TEST(first_pass, "tokens that a draft's first pass reads") {
+TEST(first_pass, "what the first pass of a draft reads, where a chain is kept and where not") {
     specrt_costs read = {.error = 0}, kept = {.keeps_chains = true};
     const specrt_tree_params one = {1, 1, 2}, four = {4, 1, 5}, tree = {4, 4, 16};
     CHECK_NEAR(plan_first_tokens(&read, &four, 2.5), 2.5, 1e-12);
@@ -300,8 +295,7 @@ TEST(small_head, "rows with which the head stops to matter") {
     CHECK_NEAR(plan_small_head(&p, &one), 1000, 1e-9);
 }
 
-/* A block is one pass and one product, whatever its length, by curves that are flat. */
-TEST(block, "cycles of blocks by the curves") {
+TEST(block, "a block is one pass and one product, whatever its length, by curves that are flat") {
     plan p = {.costs = {.n_block = 7}};
     const plan_way one = {.shape = {1, 1, 2}, .accept_length = 1.5},
                    seven = {.shape = {7, 1, 8}, .accept_length = 1.5};

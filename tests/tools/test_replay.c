@@ -59,7 +59,6 @@ static bool has_path(const specrt_draft *in, const specrt_draft *of, int32_t nod
     return true;
 }
 
-/* The nodes of a smaller tree are those of the larger that are likely enough for it. */
 TEST(thresholds, "which nodes of a recorded tree a smaller one has") {
     static const specrt_tree_params large = {STEPS, TOPK, NODES}, small[] = {{STEPS, TOPK, 12},
                                                                              {3, TOPK, 20},
@@ -128,8 +127,7 @@ TEST(rows, "what trees make of an accepted token and of a correction") {
 
 /* --- walks --- */
 
-/* Recorded cycles come out as they were; what another list lacks cuts them. */
-TEST(walks, "cycles as recorded, and as another list would have cut them") {
+TEST(walks, "recorded cycles come out as they were; what another list lacks cuts them") {
     static const specrt_tree_params tree = {.num_steps = 4, .topk = 1, .num_draft_tokens = 5};
     replay_levels levels = {.reached = {100, 80, 60, 40}, .accepted = {80, 60, 40, 20}};
     uint64_t state = 3;

@@ -158,7 +158,6 @@ TEST(coverage, "overall and by domain, against brute force") {
     sl_counts_free(&c);
 }
 
-/* Weights scale counts relative to the smallest, and do not depend on a common factor. */
 TEST(weights, "weighted sums, exact and free of a common factor") {
     static const double weights[][3] = {{1, 3, 0}, {0.25, 0.75, 0}}, whole[] = {1, 3, 0};
     counts c;
@@ -243,7 +242,6 @@ static void little_text(int n_held_out, calibrate_ranking *r) {
     sl_counts_free(&c);
 }
 
-/* Without enough held-out text what was not seen counts, spread over all other ids. */
 TEST(little_text, "a share without held-out text counts what was not seen") {
     calibrate_ranking r;
     int32_t size;
@@ -294,8 +292,7 @@ TEST(mbsu, "the four values of the VocabTrim paper") {
     CHECK_NEAR(speed_mbsu(3.846, speed_c(&independent, (int32_t)rows), 4), 2.765, 5e-4);
 }
 
-/* The closed form against drawing cycles. */
-TEST(tau, "accept length against simulation") {
+TEST(tau, "the closed form against drawing cycles") {
     const double rates[] = {0.8, 0.7, 0.6}, coverage = 0.9;
     double sum = 0;
     int n = 2000000;

@@ -91,8 +91,7 @@ TEST(order, "ranked rows first, weights by count, their mean") {
 
 /* ---- states ---- */
 
-/* Every recorded state once, in any order; a part of them measures. */
-TEST(recorded, "states of traces, each once") {
+TEST(recorded, "every recorded state once, in any order; a part of them measures") {
     char path[2][40] = {"/tmp/test_sketch_XXXXXX", "/tmp/test_sketch_XXXXXX"};
     state_set s;
     specrt_error err;
@@ -132,8 +131,7 @@ TEST(recorded, "states of traces, each once") {
     for (int i = 0; i < 2; i++) unlink(path[i]);
 }
 
-/* Three rows of one length, and noise of deviation 2. */
-TEST(synthetic, "mixtures of rows and noise") {
+TEST(synthetic, "three rows of one length, and noise of deviation 2") {
     enum { N = 800, D = 64 };
     float *rows = (float *)calloc(4 * D, sizeof *rows);
     double squares[3] = {0};
@@ -152,8 +150,7 @@ TEST(synthetic, "mixtures of rows and noise") {
     world_close(&w);
 }
 
-/* The ten best of 2,100 rows with many equal products, or of fewer than ten. */
-TEST(truth, "the best rows by brute force") {
+TEST(truth, "the ten best of 2,100 rows with many equal products, or of fewer than ten") {
     enum { D = 6, STATES = 37 };
     static const int32_t sizes[] = {2100, 7};
     for (int i = 0; i < 2; i++) {
@@ -248,8 +245,7 @@ TEST(axes, "the best directions of diagonal moments") {
     check_axes(true);
 }
 
-/* With a direction for each column products are exact; directions beyond are zero. */
-TEST(full, "products are exact with all directions") {
+TEST(full, "with a direction for each column products are exact; directions beyond are zero") {
     enum { N = 200, D = 32, RANK = 240, STATES = 90 };
     for (int has_states = 0; has_states < 2; has_states++) {
         world w;

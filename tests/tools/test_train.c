@@ -235,8 +235,7 @@ TEST(learns, "every router and loss learns what was planted, and nothing from sh
     sl_parallel_pool_free(pool);
 }
 
-/* The same weights for any number of threads; others for another seed. */
-TEST(threads, "the same weights for 1 and 3 threads") {
+TEST(threads, "the same weights for any number of threads; others for another seed") {
     uint64_t digests[3];
     world w;
     open_world(&w, 700, false);
@@ -254,8 +253,7 @@ TEST(threads, "the same weights for 1 and 3 threads") {
     examples_free(&w.set);
 }
 
-/* A document is held out whole, whatever the order of its examples. */
-TEST(split, "documents are held out whole") {
+TEST(split, "a document is held out whole, whatever the order of its examples") {
     world w;
     bool out[N_DOCUMENTS] = {false}, in[N_DOCUMENTS] = {false};
     int n_out = 0;
@@ -270,7 +268,6 @@ TEST(split, "documents are held out whole") {
     examples_free(&w.set);
 }
 
-/* Too little, or nothing to learn from. */
 TEST(bad_examples, "too few examples, equal states, a loss that is no number") {
     world w;
     specrt_error err = {SPECRT_STATUS_OK, ""};

@@ -12,8 +12,7 @@ static void put_file(const char *path, const void *bytes, size_t n) {
     REQUIRE(specrt__os_replace(path, (const char *)bytes, n));
 }
 
-/* Of letters that no code page has together. */
-TEST(bundle, "a bundle by a name of many alphabets") {
+TEST(bundle, "a bundle by a name of letters that no code page has together") {
     specrt_bundle *bundle;
     specrt_ranks ranks;
     size_t n;
@@ -43,8 +42,7 @@ TEST(refused, "nothing, a folder, a device, a path that is no UTF-8") {
     CHECK_HAS(err.msg, "expected a path in UTF-8");
 }
 
-/* What another file replaces is there as a whole, and no other file stays behind. */
-TEST(replace, "a file is replaced as a whole") {
+TEST(replace, "what another file replaces is there as a whole, and no other file stays behind") {
     specrt__os_map map;
     const char *path = windows_path("costs \xc3\xa9");
     put_file(path, "first", 5);
@@ -77,8 +75,7 @@ static void count(specrt_task *task) {
     *c->sum = 10 * *c->sum + c->number;
 }
 
-/* In their order, all before close() returns. */
-TEST(worker, "tasks in their order") {
+TEST(worker, "tasks run in their order, all before close() returns") {
     specrt_worker *worker;
     int sum = 0;
     counted tasks[5];
