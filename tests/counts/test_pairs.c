@@ -1,7 +1,6 @@
 /* test_pairs.c : counts of pairs and the graph made of them, against brute force over the same ids. */
-#include "fixture.h"
 #include "starve.h"
-#include "test.h"
+#include "opened.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -450,9 +449,8 @@ static void check_bytes(const graph *g) {
     void *bytes = graph_bytes(g, &n);
     const fixture_section part = {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, bytes, n, n};
     uint8_t *all = fixture_bundle(&part, 1, &n_bundle);
-    specrt_bundle *bundle;
     specrt_cograph view;
-    REQUIRE(!specrt_bundle_open_memory(all, n_bundle, "b", NULL, &bundle, NULL));
+    specrt_bundle *bundle = open_memory(all, n_bundle);
     REQUIRE(!specrt_bundle_cograph(bundle, &view, NULL));
     CHECK(memcmp(view.header, &g->header, sizeof g->header) == 0);
     CHECK(memcmp(view.totals, g->totals, 8 * v) == 0);

@@ -1,7 +1,7 @@
 /* test_controller.c : the sample pair decodes while its drafter learns: what is learnt from is what was
  * drafted, bytes repeat, and every token stays plain decoding's, whatever is learnt. */
 #include "over.h"
-#include "test.h"
+#include "opened.h"
 
 #include <unistd.h>
 
@@ -138,7 +138,6 @@ static void decode_all(run *r, engine_drafter *drafter, specrt_head *head, specr
 static void run_all(run *r) {
     engine_drafter *drafter;
     specrt_head_desc desc;
-    specrt_head *head;
     specrt_policy *policy;
     open_target();
     if (!r->policy) r->policy = "full";
@@ -147,9 +146,8 @@ static void run_all(run *r) {
     const char *draft = r->draft ? r->draft : "data/sample/draft.safetensors";
     REQUIRE(engine_drafter_open(draft, target, &drafter, &err) == 0);
     engine_drafter_head(drafter, &desc);
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == 0);
-    REQUIRE(specrt_policy_create(NULL, head, &(specrt_policy_desc){.text = r->policy}, &policy,
-                                 &err) == 0);
+    specrt_head *head = bind_head(NULL, &desc);
+    policy = create_policy(NULL, head, &(specrt_policy_desc){.text = r->policy});
     decode_all(r, drafter, head, policy);
     specrt_policy_close(policy);
     specrt_head_close(head);
@@ -551,13 +549,12 @@ TEST(guard_returns, "a guard goes back to the frozen drafter") {
 TEST(refused, "settings out of range") {
     engine_drafter *drafter;
     specrt_head_desc desc;
-    specrt_head *head;
     engine_controller *c;
     engine_controller_params p = defaults;
     open_target();
     REQUIRE(engine_drafter_open("data/sample/draft.safetensors", target, &drafter, &err) == 0);
     engine_drafter_head(drafter, &desc);
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == 0);
+    specrt_head *head = bind_head(NULL, &desc);
     p.gate.n_batch = 0;
     CHECK_INT(engine_controller_create(drafter, head, 32768, 64, &p, &c, &err),
               SPECRT_STATUS_BAD_ARG);

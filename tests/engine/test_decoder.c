@@ -73,9 +73,8 @@ static void open_pair(pair *p, const tiny *drafter) {
     free_tiny(&target);
     free_tiny(&draft);
     engine_drafter_head(p->drafter, &head);
-    REQUIRE(specrt_head_bind(NULL, &head, NULL, &p->head, &err) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_policy_create(NULL, p->head, &(specrt_policy_desc){.text = "full"}, &p->policy,
-                                 &err) == SPECRT_STATUS_OK);
+    p->head = bind_head(NULL, &head);
+    p->policy = create_policy(NULL, p->head, &(specrt_policy_desc){.text = "full"});
     REQUIRE(own_over(p->target, p->drafter, CONTEXT, &p->engine, &err) == SPECRT_STATUS_OK);
     p->sequence = add_sequence(p);
     p->inner = p->sequence->host;

@@ -488,15 +488,13 @@ static int64_t decode_rounds(const engine_model *e, engine_drafter *drafter,
     specrt_session_params session = {.tree = {.num_steps = 3, .topk = 1, .num_draft_tokens = 4}};
     specrt_session_stats sums = {0};
     specrt_head_desc desc;
-    specrt_head *head;
-    specrt_policy *policy;
     specrt_error err = {0};
     engine_controller *c = NULL;
     int32_t n_vocab = engine_get_config(e)->n_vocab;
     engine_drafter_head(drafter, &desc);
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
+    specrt_head *head = bind_head(NULL, &desc);
     specrt_policy_desc p = {.text = "full", .n_vocab = n_vocab};
-    REQUIRE(specrt_policy_create(NULL, head, &p, &policy, &err) == SPECRT_STATUS_OK);
+    specrt_policy *policy = create_policy(NULL, head, &p);
     over o = over_models(e, drafter, policy, &session, 0, 0);
     decoder *d = o.decoder;
     if (params)
@@ -630,8 +628,8 @@ static void decode_hot(const engine_model *e, const engine_drafter *drafter,
     specrt_error err;
     if (drafter) {
         engine_drafter_head(drafter, &rows);
-        REQUIRE(specrt_head_bind(NULL, &rows, NULL, &head, &err) == SPECRT_STATUS_OK);
-        REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, &err) == SPECRT_STATUS_OK);
+        head = bind_head(NULL, &rows);
+        policy = create_policy(NULL, head, &desc);
     }
     over o = over_models(e, drafter, policy, &params, TOKENS, 0);
     decoder *d = o.decoder;

@@ -2,7 +2,7 @@
  * auto chooses from: costs of cycles and lists. */
 #include "specrt_tools.h"
 #include "engine/infer/auto.h"
-#include "fixture.h"
+#include "opened.h"
 #include "folder.h"
 #include "base/io.h"
 
@@ -154,19 +154,14 @@ TEST(lists, "halves of a list, down to 512 rows, where ends have rows in all of 
     int32_t found[SPECRT_AUTO_MAX_LISTS];
     size_t n;
     uint8_t *bytes = fixture_ranks_bundle(V, 1, 3000, &n);
-    specrt_bundle *bundle;
-    specrt_head *head;
-    specrt_error err;
-    const specrt_head_desc desc = {
-        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = 8};
-    REQUIRE(specrt_bundle_open_memory(bytes, n, "ranks", NULL, &bundle, &err) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
+    const specrt_head_desc desc = f32_rows(rows, V, 8);
+    specrt_bundle *bundle = open_memory(bytes, n);
+    specrt_head *head = bind_head(NULL, &desc);
     for (size_t i = 0; i < sizeof by_policy / sizeof *by_policy; i++) {
         const int32_t end = (7 * by_policy[i].last_end + 3) % V; /* as fixture_ranks() ranks */
-        specrt_policy *policy;
         const specrt_policy_desc p = {
             .text = by_policy[i].text, .n_terminators = 1, .terminators = &end};
-        REQUIRE(specrt_policy_create(bundle, head, &p, &policy, &err) == SPECRT_STATUS_OK);
+        specrt_policy *policy = create_policy(bundle, head, &p);
         check_sizes(&by_policy[i], auto_lists(policy, found), found);
         specrt_policy_close(policy);
     }
@@ -179,12 +174,10 @@ TEST(lists, "halves of a list, down to 512 rows, where ends have rows in all of 
 static int32_t first_steps(const char *text, const char *costs_policy, int32_t policy_rows) {
     enum { V = 4096 };
     static float rows[V][8];
-    const specrt_head_desc desc = {
-        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = 8};
+    const specrt_head_desc desc = f32_rows(rows, V, 8);
     const specrt_tree_params tree = {.num_steps = 3, .topk = 1, .num_draft_tokens = 4};
     const specrt_policy_desc p = {.text = text};
     specrt_policy *policy;
-    specrt_head *head;
     specrt_auto *a;
     specrt_auto_choice choice;
     specrt_error err;
@@ -194,8 +187,8 @@ static int32_t first_steps(const char *text, const char *costs_policy, int32_t p
     for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) costs.head_next[w] = costs.head_first;
     set_line(&costs.draft, 1, 0);
     set_line(&costs.target, 1000, 0);
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_policy_create(NULL, head, &p, &policy, &err) == SPECRT_STATUS_OK);
+    specrt_head *head = bind_head(NULL, &desc);
+    policy = create_policy(NULL, head, &p);
     REQUIRE(auto_create(&costs, &tree, policy, &a, &err) == SPECRT_STATUS_OK);
     specrt_auto_begin(a);
     specrt_auto_choose(a, &choice);

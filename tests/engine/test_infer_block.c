@@ -346,12 +346,10 @@ typedef struct session {
 static void open_session(session *s) {
     const specrt_session_params params = {
         .tree = {.num_steps = SIZE, .topk = 1, .num_draft_tokens = SIZE + 1}};
-    specrt_error err = {0};
     open_pair(&s->p, DSPARK);
     engine_drafter_head(s->p.d, &s->head_desc);
-    REQUIRE(specrt_head_bind(NULL, &s->head_desc, NULL, &s->head, &err) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_policy_create(NULL, s->head, &(specrt_policy_desc){.text = "full"}, &s->policy,
-                                 &err) == SPECRT_STATUS_OK);
+    s->head = bind_head(NULL, &s->head_desc);
+    s->policy = create_policy(NULL, s->head, &(specrt_policy_desc){.text = "full"});
     s->over = over_models(s->p.e, s->p.d, s->policy, &params, 0, 0);
 }
 

@@ -6,10 +6,9 @@
  * tokens (`make test-long`), and gives each policy every N-th of them. */
 #include "corpus/corpus.h"
 #include "engine/infer/auto.h"
-#include "fixture.h"
 #include "over.h"
 #include "base/parallel.h"
-#include "test.h"
+#include "opened.h"
 #include "tokenizer/tokenizer.h"
 
 #include <unistd.h>
@@ -98,7 +97,7 @@ static void open_pair(pair *p, const char *draft) {
     REQUIRE(engine_open(sample, 1, &p->target, &err) == SPECRT_STATUS_OK);
     REQUIRE(engine_drafter_open(draft, p->target, &p->drafter, &err) == SPECRT_STATUS_OK);
     engine_drafter_head(p->drafter, &head);
-    REQUIRE(specrt_head_bind(NULL, &head, NULL, &p->head, &err) == SPECRT_STATUS_OK);
+    p->head = bind_head(NULL, &head);
     REQUIRE(specrt_worker_create(NULL, &p->worker, &err) == SPECRT_STATUS_OK);
     p->width = (int32_t)head.n_cols;
     p->n_vocab = engine_get_config(p->target)->n_vocab;
@@ -274,8 +273,7 @@ static void make_list(pair *p, list_kind kind) {
     p->list_bytes[kind] = fixture_bundle(sections, N_SECTIONS, &n);
     free(spoken);
     for (int i = 0; i < N_SECTIONS; i++) free(made[i]);
-    REQUIRE(specrt_bundle_open_memory(p->list_bytes[kind], n, "list", NULL, &p->lists[kind],
-                                      NULL) == 0);
+    p->lists[kind] = open_memory(p->list_bytes[kind], n);
 }
 
 /* @return the pair's own; NULL of ABSENT. Plain decoding has said what is spoken. */
@@ -512,11 +510,10 @@ static int32_t count_tokens(const pair *p, const specrt_policy *policy, int32_t 
 /* The context ends generation cleanly, at the same token as plain decoding does. */
 static void check_context_limit(const char *draft) {
     pair *p = (pair *)calloc(1, sizeof *p);
-    specrt_policy *policy;
     int32_t more = test_brief() ? 10 : 40;
     open_pair(p, draft);
     const specrt_policy_desc desc = {.text = "microspec"};
-    REQUIRE(specrt_policy_create(NULL, p->head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    specrt_policy *policy = create_policy(NULL, p->head, &desc);
     CHECK_INT(count_tokens(p, NULL, p->prompts[0].n + more), more + 1);
     CHECK_INT(count_tokens(p, policy, p->prompts[0].n + more), more + 1);
     specrt_policy_close(policy);

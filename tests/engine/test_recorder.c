@@ -37,9 +37,8 @@ static void open_pair(pair *p, bool same, specrt_tree_params tree) {
     REQUIRE(engine_drafter_open(path, p->target, &p->drafter, &err) == SPECRT_STATUS_OK);
     unlink(path);
     engine_drafter_head(p->drafter, &head);
-    REQUIRE(specrt_head_bind(NULL, &head, NULL, &p->head, &err) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_policy_create(NULL, p->head, &(specrt_policy_desc){.text = "full"}, &p->policy,
-                                 &err) == SPECRT_STATUS_OK);
+    p->head = bind_head(NULL, &head);
+    p->policy = create_policy(NULL, p->head, &(specrt_policy_desc){.text = "full"});
     p->over = over_models(p->target, p->drafter, p->policy, &params, 0, 0);
     p->decoder = p->over.decoder;
     free_tiny(&target);

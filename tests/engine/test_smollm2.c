@@ -2,7 +2,7 @@
  * and decodes with it where `make models NAME=smollm2` has fetched that. */
 #include "formats/safetensors.h"
 #include "over.h"
-#include "test.h"
+#include "opened.h"
 
 #include <json-c/json.h>
 #include <unistd.h>
@@ -112,9 +112,7 @@ static void decode(decoder *d, int32_t *out) {
 TEST(decodes, "with SmolLM2: plain decoding's tokens, in fewer passes") {
     engine_model *target;
     engine_drafter *drafter;
-    specrt_head *head;
     specrt_head_desc desc;
-    specrt_policy *policy;
     specrt_error err;
     specrt_session_params params = {.tree = {.num_steps = 4, .topk = 1, .num_draft_tokens = 5}};
     specrt_session_stats stats;
@@ -123,9 +121,8 @@ TEST(decodes, "with SmolLM2: plain decoding's tokens, in fewer passes") {
     REQUIRE(engine_open(target_path, 2, &target, &err) == SPECRT_STATUS_OK);
     REQUIRE(engine_drafter_open(draft_path, target, &drafter, &err) == SPECRT_STATUS_OK);
     engine_head(target, &desc);
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_policy_create(NULL, head, &(specrt_policy_desc){.text = "full"}, &policy,
-                                 &err) == SPECRT_STATUS_OK);
+    specrt_head *head = bind_head(NULL, &desc);
+    specrt_policy *policy = create_policy(NULL, head, &(specrt_policy_desc){.text = "full"});
     over plain = over_models(target, NULL, NULL, &params, 0, 128);
     over speculative = over_models(target, drafter, policy, &params, 0, 128);
     decode(plain.decoder, expected);

@@ -5,7 +5,7 @@
 #include "specrt_tools.h"
 #include "base/io.h"
 #include "over.h"
-#include "test.h"
+#include "opened.h"
 
 #include <unistd.h>
 
@@ -411,9 +411,9 @@ static inline int64_t decode_tokens(const engine_model *e, const engine_drafter 
     const specrt_verdict *v;
     if (text) {
         engine_drafter_head(drafter, &desc);
-        REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
+        head = bind_head(NULL, &desc);
         specrt_policy_desc p = {.text = text, .n_vocab = engine_get_config(e)->n_vocab};
-        REQUIRE(specrt_policy_create(NULL, head, &p, &policy, &err) == SPECRT_STATUS_OK);
+        policy = create_policy(NULL, head, &p);
     }
     over o = over_models(e, text ? drafter : NULL, policy, &params, 0, 0);
     decoder *d = o.decoder;

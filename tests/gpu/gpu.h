@@ -3,7 +3,7 @@
 #define GPU_H
 
 #define TEST_ON_GPU
-#include "test.h"
+#include "opened.h"
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stdint.h>

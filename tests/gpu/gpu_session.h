@@ -7,7 +7,6 @@
 #include "specrt_tools.h"
 #include "decode/session.h"
 #include "cuda/kernels.h"
-#include "fixture.h"
 #include "quantise.h"
 #include "gpu.h"
 
@@ -90,10 +89,10 @@ static inline void open_all(void) {
                    : i == 5 ? fixture_ranks(V, 2, 40, &sizes[i])
                             : fixture_sketch(V, D, 64, 6, &sizes[i]);
     uint8_t *bytes = fixture_join(tags, parts, sizes, N, &n);
-    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
+    bundle = open_memory(bytes, n);
     specrt_head_desc desc = {
         .rows = head_rows, .dtype = SPECRT_DTYPE_F16, .n_rows = V, .n_cols = D, .bias = bias};
-    REQUIRE(!specrt_head_bind(bundle, &desc, NULL, &head, NULL));
+    head = bind_head(bundle, &desc);
 }
 
 /* A model's states after each of n tokens, of its table. */
@@ -632,7 +631,6 @@ static inline void open_twin(twin *t, const shared_policy *p, const setting *how
                                     .n_block = how->n_block,
                                     .submit = submit,
                                     .submit_user = how->neglects ? &t->left : NULL};
-    specrt_error err = {0};
     params.sampling.session += (uint64_t)i;
     t->block = (specrt_block){.n = how->n_block,
                               .hidden = block_states() + i * how->n_block * D,
@@ -640,7 +638,7 @@ static inline void open_twin(twin *t, const shared_policy *p, const setting *how
                               .p_min = how->p_min,
                               .confidence = how->n_confidence ? confidence_weights() : NULL,
                               .confidence_bias = how->confidence_bias};
-    REQUIRE(!specrt_session_create(p->policy, &params, NULL, &t->session, &err));
+    t->session = create_session(p->policy, &params, NULL);
 }
 
 static inline void run(const setting *how) {

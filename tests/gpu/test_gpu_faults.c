@@ -3,7 +3,6 @@
  * not where PTX is executed. */
 #include "specrt_tools.h"
 #include "cuda/kernels.h"
-#include "fixture.h"
 #include "quantise.h"
 #include "gpu.h"
 
@@ -46,10 +45,9 @@ static void open_all(void) {
                    : i == 1 ? fixture_ranks(N_IDS, 2, 20, &sizes[i])
                             : fixture_sketch(N_IDS, N_COLS, 64, 6, &sizes[i]);
     uint8_t *bytes = fixture_join(tags, parts, sizes, N, &n);
-    specrt_head_desc desc = {
-        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
-    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
-    REQUIRE(!specrt_head_bind(bundle, &desc, NULL, &head, NULL));
+    specrt_head_desc desc = f32_rows(rows, N_IDS, N_COLS);
+    bundle = open_memory(bytes, n);
+    head = bind_head(bundle, &desc);
 }
 
 /* Makes a policy and a session of it, and gives them back. */
@@ -71,9 +69,8 @@ static specrt_policy *make_policy(const char *text) {
     specrt_head_desc known = {
         .rows = embedding, .dtype = SPECRT_DTYPE_Q4_0, .n_rows = N_IDS, .n_cols = N_EMBED};
     specrt_policy_desc desc = {.text = text, .embedding = &known};
-    specrt_policy *policy;
     open_all();
-    REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, NULL));
+    specrt_policy *policy = create_policy(bundle, head, &desc);
     return policy;
 }
 

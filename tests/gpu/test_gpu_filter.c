@@ -5,7 +5,6 @@
 #include "core/shortlist.h"
 #include "cuda/kernels.h"
 #include "decode/verify.h"
-#include "fixture.h"
 #include "gpu.h"
 
 enum {
@@ -59,12 +58,11 @@ static size_t blocks_of(const filter_case *c) {
 static void compare_node(const filter_case *c, int32_t b, int32_t node) {
     int32_t row = c->n_vocab + PADDING, at = b * NODES + node;
     float *logits = (float *)malloc((size_t)row * sizeof *logits);
-    specrt_verifier *v;
     for (int32_t i = 0; i < row; i++) {
         float x = c->logits[(int64_t)at * row + i];
         logits[i] = isnan(x) ? -INFINITY : x;
     }
-    REQUIRE(!specrt_verifier_create(row, c->n_vocab, &c->samplings[b], NULL, &v, NULL));
+    specrt_verifier *v = create_verifier(row, c->n_vocab, &c->samplings[b]);
     int32_t token = specrt_verifier_draw(v, logits, c->drafts[b].positions[node] + 1);
     CHECK_INT(c->tokens[at], token);
     bool drawn = c->samplings[b].temperature > 0 && token >= 0;

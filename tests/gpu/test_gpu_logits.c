@@ -1,7 +1,6 @@
 /* test_gpu_logits.c : products on the device against the CPU's. */
 #include "specrt_tools.h"
 #include "cuda/kernels.h"
-#include "fixture.h"
 #include "quantise.h"
 #include "gpu.h"
 
@@ -159,8 +158,7 @@ static void run_case(shape first, shape second) {
                              .n_rows = first.max_rows,
                              .n_cols = d,
                              .row_stride = first.stride};
-    specrt_head *head;
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    specrt_head *head = bind_head(NULL, &desc);
     for (int b = 0; b < BATCH; b++)
         for (int i = 0; i < 2; i++) {
             specrt_segment segment = cpu_segment(&shapes[i], &rows[b][i]);

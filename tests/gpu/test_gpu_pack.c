@@ -2,7 +2,6 @@
 #include <stdbool.h>
 #include "specrt_tools.h"
 #include "cuda/kernels.h"
-#include "fixture.h"
 #include "gpu.h"
 
 enum { N_ROWS = 70, MAX_COLS = 320, BATCH = 3, CAPACITY = 45 };

@@ -3,7 +3,6 @@
  * through. */
 #include "specrt_tools.h"
 #include "cuda/kernels.h"
-#include "fixture.h"
 #include "quantise.h"
 #include "gpu.h"
 

@@ -7,7 +7,6 @@
 #include "sources/cluster.h"
 #include "sources/successor.h"
 #include "cuda/kernels.h"
-#include "fixture.h"
 #include "quantise.h"
 #include "gpu.h"
 
@@ -458,10 +457,9 @@ TEST(refusals, "bad arguments give a status") {
 }
 
 static void with_head(void (*fn)(void)) {
-    specrt_head_desc desc = {
-        .rows = head_rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
+    specrt_head_desc desc = f32_rows(head_rows, N_IDS, N_COLS);
     specrt_env env = specrt__base_env(NULL);
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    head = bind_head(NULL, &desc);
     pool = specrt__pool_create(head, N_IDS, 0, &env);
     for (int i = 0; i < N_IDS; i += 13) specrt__pool_mark(pool, i, SPECRT__POOL_FIXED);
     for (int i = 5; i < N_IDS; i += 29) specrt__pool_mark(pool, i, SPECRT__POOL_INVALID);

@@ -75,7 +75,7 @@ TEST(padded, "columns of logits behind the vocabulary, which the target's greate
     specrt_bundle *usual = bundle;
     n_vocab = V - 12;
     uint8_t *bytes = fixture_ranks_bundle(n_vocab, 2, 40, &n);
-    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
+    bundle = open_memory(bytes, n);
     for (int32_t i = n_vocab; i < V; i++) bias[i] += 50;
     for (int i = 0; i < 8; i++) {
         if (test_quick() && i % 2 != i / 2 % 2 && i != 2) continue;
@@ -223,8 +223,8 @@ TEST(few_rows, "heads, lists and graphs that hold little") {
     specrt_head *all = head;
     specrt_head_desc desc = {
         .rows = head_rows, .dtype = SPECRT_DTYPE_F16, .n_rows = N_ROWS, .n_cols = D, .ids = ids};
-    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &few, NULL));
-    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, NULL));
+    few = open_memory(bytes, n);
+    head = bind_head(NULL, &desc);
     for (int i = 0; i < 6; i++) {
         setting how = setting_of(texts[i % 3]);
         if (!gpu_long()) how.n_cycles = 2;
@@ -274,7 +274,7 @@ TEST(q8_0, "rows in blocks, and in planes") {
     specrt_head *usual = head;
     specrt_head_desc desc = usual->desc;
     desc.rows = head_blocks, desc.dtype = SPECRT_DTYPE_Q8_0, desc.row_stride = 0;
-    REQUIRE(!specrt_head_bind(bundle, &desc, NULL, &head, NULL));
+    head = bind_head(bundle, &desc);
     for (int i = 0; i < 6; i++) {
         if (test_quick() && i % 2 != i / 2 % 2) continue;
         setting how = setting_of(texts[i / 2]);
@@ -408,10 +408,9 @@ TEST(lent, "the application's own rows, and such as no product can read") {
                                              {.rows = rows, .row_stride = D * 2 + 1},
                                              {.rows = rows + 1, .row_stride = D * 2}};
     specrt_policy_desc desc = {.text = "static:9"};
-    specrt_policy *policy;
     specrt_cuda_policy *shared;
     specrt_error err = {0};
-    REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
+    specrt_policy *policy = create_policy(bundle, head, &desc);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         CHECK_INT(specrt_cuda_policy_create(policy, &wrong[i], &shared, &err),
                   SPECRT_STATUS_BAD_ARG);
@@ -498,13 +497,12 @@ extern int harness_allocations_left __attribute__((weak));
 TEST(memory, "memory that runs out at any call leaves nothing behind") {
     specrt_policy_desc desc = {.text = "static:20+retrieve:8@mode=async"};
     specrt_cuda_session_params params = {.tree = {2, 3, 7}, .n_batch = 2, .n_logits = V};
-    specrt_policy *policy;
     specrt_cuda_policy *shared = NULL;
     specrt_cuda_session *session = NULL;
     specrt_error err;
     if (!&harness_allocations_left) SKIP("on a GPU");
     open_all();
-    REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
+    specrt_policy *policy = create_policy(bundle, head, &desc);
     for (int n = 0; !session && n < 200; n++) {
         harness_allocations_left = n;
         if (!shared && specrt_cuda_policy_create(policy, NULL, &shared, &err)) {
@@ -533,13 +531,12 @@ TEST(most, "the memory of as many levels and sources as there may be") {
                                          .sampling = {.temperature = 1, .session = 1},
                                          .n_logits = V,
                                          .draft = SPECRT_DRAFT_SAMPLED};
-    specrt_policy *policy;
     specrt_cuda_policy *shared;
     specrt_cuda_session *session;
     specrt_error err = {0};
     open_all();
     desc.target = head;
-    REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
+    specrt_policy *policy = create_policy(bundle, head, &desc);
     REQUIRE(!specrt_cuda_policy_create(policy, NULL, &shared, &err));
     specrt_cuda_session_create(shared, &params, &session, &err);
     CHECK_STR(err.msg, "");
@@ -551,11 +548,10 @@ TEST(most, "the memory of as many levels and sources as there may be") {
 static void check_refused(const char *text, specrt_cuda_session_params params,
                           specrt_status expected, const char *part) {
     specrt_policy_desc desc = {.text = text};
-    specrt_policy *policy;
     specrt_cuda_policy *shared = NULL;
     specrt_cuda_session *session = NULL;
     specrt_error err = {0};
-    REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
+    specrt_policy *policy = create_policy(bundle, head, &desc);
     if (!specrt_cuda_policy_create(policy, NULL, &shared, &err))
         specrt_cuda_session_create(shared, &params, &session, &err);
     CHECK(session == NULL);
@@ -568,10 +564,9 @@ static void check_refused(const char *text, specrt_cuda_session_params params,
 /* A source that a program brings has no kernels. */
 static void check_own_source(void) {
     specrt_policy_desc desc = {.text = "window:9"};
-    specrt_policy *policy;
     specrt_cuda_policy *shared;
     specrt_error err = {0};
-    REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
+    specrt_policy *policy = create_policy(bundle, head, &desc);
     policy->sources[0].kind = SPECRT__POLICY_KINDS;
     CHECK_INT(specrt_cuda_policy_create(policy, NULL, &shared, &err), SPECRT_STATUS_UNSUPPORTED);
     CHECK_HAS(err.msg, "cuda: policy 'window:9': expected sources with kernels");
@@ -606,7 +601,7 @@ TEST(refusals, "what the device cannot do is named") {
     specrt_head *plain = head;
     specrt_head_desc capped = plain->desc;
     capped.softcap = 30;
-    REQUIRE(specrt_head_bind(bundle, &capped, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    head = bind_head(bundle, &capped);
     check_refused("static:9", good, SPECRT_STATUS_UNSUPPORTED, "a softcap of 30");
     specrt_head_close(head);
     head = plain;

@@ -7,7 +7,6 @@
 #include "sources/scan.h"
 #include "sources/sketch.h"
 #include "cuda/kernels.h"
-#include "fixture.h"
 #include "gpu.h"
 
 enum {
@@ -136,15 +135,14 @@ typedef struct sizes {
     bool biased;
 } sizes;
 
-static specrt_head *bind_head(const world *w, bool biased) {
-    specrt_head *head;
+static specrt_head *head_of(const world *w, bool biased) {
     specrt_head_desc desc = {.rows = w->weights,
                              .dtype = SPECRT_DTYPE_F32,
                              .n_rows = w->n_rows,
                              .n_cols = w->n_cols,
                              .bias = biased ? w->bias : NULL,
                              .ids = w->ids};
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    specrt_head *head = bind_head(NULL, &desc);
     return head;
 }
 
@@ -174,7 +172,7 @@ static void run_case(world *w, sizes z) {
     int32_t counts[BATCH] = {z.max_n, random_below(z.max_n + 1)}, n_rows[BATCH], d = w->n_cols;
     float logprobs[BATCH * MAX_N];
     specrt_cuda_state states[BATCH];
-    specrt_head *head = bind_head(w, z.biased);
+    specrt_head *head = head_of(w, z.biased);
     for (int i = 0; i < BATCH * z.max_n * d; i++)
         hidden[i] = specrt__base_f16(specrt__base_to_f16(fixture_normal(&random_state)));
     for (int i = 0; i < BATCH * z.max_n; i++)

@@ -5,7 +5,6 @@
 #include "core/pool.h"
 #include "sources/window.h"
 #include "cuda/kernels.h"
-#include "fixture.h"
 #include "gpu.h"
 
 enum { N_IDS = 211, BATCH = 3, CAPACITY = 200, K = 5, N_PROMPT = 40, N_CYCLES = 8, N_COLS = 2 };
@@ -299,9 +298,8 @@ static void run(int round) {
 }
 
 TEST(histories, "membership, rows and windows over many cycles") {
-    specrt_head_desc desc = {
-        .rows = head_rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    specrt_head_desc desc = f32_rows(head_rows, N_IDS, N_COLS);
+    head = bind_head(NULL, &desc);
     for (int32_t i = 0; i < N_IDS; i++) frequent[i] = i * 37 % N_IDS;
     for (int round = 0; round < 7; round++) run(round);
     specrt_head_close(head);

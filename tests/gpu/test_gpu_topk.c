@@ -2,7 +2,6 @@
 #include <stdbool.h>
 #include "specrt_tools.h"
 #include "cuda/kernels.h"
-#include "fixture.h"
 #include "gpu.h"
 
 enum { MAX_COLUMNS = 70000, BATCH = 2, MAX_N = 3, MAX_SEGMENTS = 3, MOST_K = 256 };
@@ -12,9 +11,8 @@ GPU_RANDOM(23)
 /* How the CPU ranks: by any head's. */
 static const specrt_compute *compute_of(specrt_head **head) {
     static float row[1];
-    const specrt_head_desc desc = {
-        .rows = row, .dtype = SPECRT_DTYPE_F32, .n_rows = 1, .n_cols = 1};
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, head, NULL) == SPECRT_STATUS_OK);
+    const specrt_head_desc desc = f32_rows(row, 1, 1);
+    *head = bind_head(NULL, &desc);
     return specrt_head_compute(*head);
 }
 

@@ -3,7 +3,6 @@
 #include <stdbool.h>
 #include "specrt.h"
 #include "cuda/kernels.h"
-#include "fixture.h"
 #include "gpu.h"
 
 enum { BATCH = 3, MAX_NODES = SPECRT_TREE_MAX_NODES };
@@ -261,11 +260,10 @@ static void run_padded(int32_t n_vocab, int32_t n_padding, int sampled, int kind
     specrt__cuda_verifier verifier;
     for (int b = 0; b < BATCH; b++) {
         const float *mine = known + (size_t)b * MAX_NODES * (size_t)row;
-        specrt_verifier *v;
         specrt_draft draft = {0};
         draw_sampling(&c.samplings[b], n_vocab, sampled, b);
         draw_draft(&c.drafts[b], n_vocab, b == 1);
-        REQUIRE(!specrt_verifier_create(row, n_vocab, &c.samplings[b], NULL, &v, NULL));
+        specrt_verifier *v = create_verifier(row, n_vocab, &c.samplings[b]);
         plant(&c.drafts[b], v, mine, row);
         draft.n = c.drafts[b].n;
         draft.tokens = c.drafts[b].tokens;
@@ -380,7 +378,7 @@ static void draw_chain(chain_case *c, int32_t n_vocab, int32_t n_logits, int kin
         s->session = 1 + (uint64_t)b;
         s->generation = fixture_random(&random_state) % 5;
         if (filters) s->top_k = 1 + random_below(n_vocab), s->top_p = 0.8f;
-        REQUIRE(!specrt_verifier_create(n_logits, n_vocab, s, NULL, &c->verifiers[b], NULL));
+        c->verifiers[b] = create_verifier(n_logits, n_vocab, s);
         c->drafts[b].n = b < BATCH - 1; /* the last rests */
     }
 }

@@ -1,6 +1,7 @@
 /* test_model.c : which file, which tensor is the head, and models small enough to know by heart. */
 #include "model/head_check.h"
 #include "model/model.h"
+#include "opened.h"
 #include "st_build.h"
 
 #include <math.h>
@@ -102,7 +103,7 @@ TEST(numbers, "a number that no head has is named by its row") {
     float *x = (float *)calloc(ROWS * COLS, sizeof *x), *bias = (float *)calloc(ROWS, sizeof *bias);
     uint8_t *skip = (uint8_t *)calloc(ROWS, 1);
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    specrt_head_desc head = {.rows = x, .dtype = SPECRT_DTYPE_F32, .n_rows = ROWS, .n_cols = COLS};
+    specrt_head_desc head = f32_rows(x, ROWS, COLS);
     head.bias = bias;
     x[7] = -65504;
     CHECK_INT(sl_head_check(&head, "h", NULL, 3, &err), SPECRT_STATUS_OK);

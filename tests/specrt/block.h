@@ -5,8 +5,7 @@
 #include "specrt_block.h"
 #include "specrt_tools.h"
 #include "decode/session.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 #include "specrt/root.h"
 
 enum { V = 205, D = 32, RANK = 8, W1_ROWS = 230, N = 6, TOPK = 8, SIZE = 24 };
@@ -42,40 +41,31 @@ static inline void fill_all(void) {
     fill(w2, V * RANK, 1);
     for (int i = 0; i < V; i++) ids[i] = i + i / 9; /* distinct, with gaps, below W1_ROWS */
     bytes = fixture_all_sections(V, D, D, &n);
-    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
+    bundle = open_memory(bytes, n);
 }
 
 static inline void world_head(world *w, int kind) {
     fill_all();
     *w = (world){.kind = kind};
-    w->desc =
-        (specrt_head_desc){.rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
-    w->markov.from = (specrt_head_desc){
-        .rows = w1, .dtype = SPECRT_DTYPE_F32, .n_rows = W1_ROWS, .n_cols = RANK};
-    w->markov.to =
-        (specrt_head_desc){.rows = w2, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = RANK};
+    w->desc = f32_rows(weights, V, D);
+    w->markov.from = f32_rows(w1, W1_ROWS, RANK);
+    w->markov.to = f32_rows(w2, V, RANK);
     if (kind & MARKOV) w->desc.markov = &w->markov;
     if (kind & BIASED) w->desc.bias = bias;
     if (kind & SHAPED) w->desc.logit_scale = 0.8f, w->desc.softcap = 5;
     if (kind & OF_IDS) w->desc.ids = ids;
-    REQUIRE(!specrt_head_bind(NULL, &w->desc, NULL, &w->head, NULL));
+    w->head = bind_head(NULL, &w->desc);
 }
 
 static inline void world_session(world *w, const char *policy, specrt_session_params params,
                                  const specrt_env *env) {
     static const int32_t frequent[] = {3, 10, 17, 24, 31, 38, 45, 52, 59, 66, 73, 80, 87, 94};
-    const specrt_head_desc embedding = {
-        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
+    const specrt_head_desc embedding = f32_rows(weights, V, D);
     specrt_policy_desc desc = {.text = policy, .embedding = &embedding};
-    specrt_error err = {SPECRT_STATUS_OK, ""};
     if (w->kind & OF_IDS && strcmp(policy, "full") != 0) desc.ids = frequent, desc.n_ids = 14;
-    specrt_policy_create(w->kind & OF_IDS ? NULL : bundle, w->head, &desc, &w->policy, &err);
-    CHECK_STR(err.msg, "");
-    REQUIRE(w->policy != NULL);
+    w->policy = create_policy(w->kind & OF_IDS ? NULL : bundle, w->head, &desc);
     if (params.n_logits == 0) params.n_logits = W1_ROWS;
-    specrt_session_create(w->policy, &params, env, &w->s, &err);
-    CHECK_STR(err.msg, "");
-    REQUIRE(w->s != NULL);
+    w->s = create_session(w->policy, &params, env);
 }
 
 static const specrt_session_params chain = {.tree = {N, 1, N + 1}, .n_block = N};

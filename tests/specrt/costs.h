@@ -3,8 +3,7 @@
 #define TESTS_SPECRT_COSTS_H
 
 #include "specrt_adapt.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 
 enum { COSTS_STEPS = 4, COSTS_V = 4096, COSTS_D = 32 };
 static const specrt_tree_params chain = {
@@ -30,9 +29,8 @@ static inline specrt_costs_drafts drafts_of(specrt_head **head) {
     static float rows[COSTS_V * COSTS_D];
     uint64_t state = 3;
     for (int i = 0; i < COSTS_V * COSTS_D; i++) rows[i] = fixture_normal(&state);
-    const specrt_head_desc desc = {
-        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = COSTS_V, .n_cols = COSTS_D};
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, head, NULL) == SPECRT_STATUS_OK);
+    const specrt_head_desc desc = f32_rows(rows, COSTS_V, COSTS_D);
+    *head = bind_head(NULL, &desc);
     return (specrt_costs_drafts){.head = *head,
                                  .n_cols = COSTS_D,
                                  .policy = {.n_vocab = COSTS_V},

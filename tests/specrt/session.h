@@ -4,9 +4,8 @@
 
 #include "specrt.h"
 #include "decode/session.h"
-#include "fixture.h"
 #include "specrt/pair.h"
-#include "test.h"
+#include "opened.h"
 #include "specrt/root.h"
 
 enum { V = PAIR_V, D = PAIR_D, N_PROMPT = 20, N_TOKENS = 160, MAX_STREAM = N_TOKENS + 64 };
@@ -33,12 +32,9 @@ static inline void open_all(void) {
     uint8_t *bytes = fixture_bundle(sections, 2, &n);
     free(of_ranks);
     free(of_clusters);
-    specrt_error err = {SPECRT_STATUS_OK, ""};
-    specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, &err);
-    CHECK_STR(err.msg, "");
-    REQUIRE(bundle != NULL);
+    bundle = open_memory(bytes, n);
     specrt_head_desc desc = pair_head();
-    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    head = bind_head(bundle, &desc);
 }
 
 /* --- decoding --- */
@@ -70,8 +66,7 @@ static inline void make_prompt(int32_t *stream) {
 
 static inline void decode_plain(const specrt_sampling *sampling, run *r) {
     float logits[V];
-    specrt_verifier *v;
-    REQUIRE(specrt_verifier_create(V, V, sampling, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt_verifier *v = create_verifier(V, V, sampling);
     make_prompt(r->stream);
     for (r->n = N_PROMPT; r->n < N_TOKENS; r->n++) {
         pair_target(&models, r->stream[r->n - 2], r->stream[r->n - 1], logits);
@@ -171,19 +166,14 @@ static inline void decode(specrt_session *s, const setting *set, int32_t bound, 
 
 static inline specrt_policy *make_policy(const char *text) {
     specrt_policy_desc desc = {.text = text};
-    specrt_policy *policy;
-    specrt_error err = {SPECRT_STATUS_OK, ""};
-    specrt_policy_create(bundle, head, &desc, &policy, &err);
-    CHECK_STR(err.msg, "");
-    REQUIRE(policy != NULL);
+    specrt_policy *policy = create_policy(bundle, head, &desc);
     return policy;
 }
 
 static inline specrt_session *make_session(const specrt_policy *policy, const setting *set,
                                            const specrt_env *env) {
     specrt_session_params params = {.tree = set->tree, .sampling = set->sampling, .n_logits = V};
-    specrt_session *s;
-    REQUIRE(specrt_session_create(policy, &params, env, &s, NULL) == SPECRT_STATUS_OK);
+    specrt_session *s = create_session(policy, &params, env);
     return s;
 }
 

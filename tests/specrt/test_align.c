@@ -2,7 +2,7 @@
  * in double that sorts, sums and differentiates as the formulas stand. */
 #include "specrt_tools.h"
 #include <stdbool.h>
-#include "test.h"
+#include "opened.h"
 
 enum { V = 97, D = 24, MOST = 8, N_CYCLES = 60, N_POSITIONS = N_CYCLES * MOST };
 
@@ -58,7 +58,7 @@ static void world_make_shaped(world *w, bool own_ids, uint64_t seed, float scale
                              .ids = own_ids ? w->ids : NULL,
                              .logit_scale = scale,
                              .softcap = cap};
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &w->head, NULL) == SPECRT_STATUS_OK);
+    w->head = bind_head(NULL, &desc);
 }
 
 static void world_make(world *w, bool own_ids, uint64_t seed) {

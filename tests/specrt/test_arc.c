@@ -4,8 +4,7 @@
 #include "core/pool.h"
 #include "sources/arc.h"
 #include "sources/retrieve.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 
 enum { N_IDS = 400 };
 
@@ -219,9 +218,8 @@ typedef struct world {
 
 static void world_make(world *w, int32_t size, bool graph, bool keep) {
     specrt_env env = {0};
-    specrt_head_desc desc = {
-        .rows = w->rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &w->head, NULL) == SPECRT_STATUS_OK);
+    specrt_head_desc desc = f32_rows(w->rows, N_IDS, N_COLS);
+    w->head = bind_head(NULL, &desc);
     w->pool = specrt__pool_create(w->head, N_IDS, size, &env);
     REQUIRE(w->pool);
     for (int32_t i = 0; i < N_IDS; i++) {

@@ -23,7 +23,7 @@ static void tiny_open(world *w, const char *policy, const specrt_session_params 
                                  .n_rows = TINY,
                                  .n_cols = TINY,
                                  .markov = &tiny_markov};
-    REQUIRE(!specrt_head_bind(NULL, &w->desc, NULL, &w->head, NULL));
+    w->head = bind_head(NULL, &w->desc);
     specrt_policy_desc desc = {.text = policy};
     if (strcmp(policy, "full") != 0) desc.ids = order, desc.n_ids = TINY;
     specrt_error err = {SPECRT_STATUS_OK, ""};
@@ -105,11 +105,10 @@ TEST(plain, "greedy or not, what the best tokens draft changes no token") {
                                                   .n_block = BLOCK};
             int32_t stream[LENGTH + SPECRT_TREE_MAX_NODES];
             specrt_session_stats stats;
-            specrt_verifier *v;
             world w;
             tiny_open(&w, tiny_ways[i].policy, &params);
             tiny_decode(&w, &tiny_ways[i], stream, LENGTH, false);
-            REQUIRE(!specrt_verifier_create(TINY, TINY, &samplings[k], NULL, &v, NULL));
+            specrt_verifier *v = create_verifier(TINY, TINY, &samplings[k]);
             for (int at = 2; at < LENGTH; at++) {
                 float logits[TINY];
                 toy_logits(0, stream[at - 2], stream[at - 1], logits);

@@ -1,6 +1,5 @@
 /* test_cluster_view.c : the view of a section of clusters, and every way to damage it. */
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 
 enum { M = 3, N_ROWS = 9, N_COLS = 2, N_MEMBERS = 6, N_HIDDEN = 2, N_EMBED = 1 };
 
@@ -45,7 +44,7 @@ static specrt_status view_of(const section *s, size_t n_bytes, const char *tag,
     REQUIRE(n <= sizeof memory);
     memcpy(memory, bytes, n);
     free(bytes);
-    REQUIRE(specrt_bundle_open_memory(memory, n, "b", NULL, bundle, err) == SPECRT_STATUS_OK);
+    *bundle = open_memory(memory, n);
     return specrt_bundle_clusters(*bundle, tag, view, err);
 }
 
@@ -155,13 +154,13 @@ TEST(damage, "every field out of its range") {
 TEST(missing, "a bundle without the section") {
     size_t n;
     uint8_t *bytes = fixture_ranks_bundle(9, 1, 3, &n);
-    specrt_bundle *bundle;
     specrt_clusters c;
     specrt_error err;
-    REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, &err) == SPECRT_STATUS_OK);
+    specrt_bundle *bundle = open_memory(bytes, n);
     CHECK_INT(specrt_bundle_clusters(bundle, "cluster", &c, &err),
               SPECRT_STATUS_BUNDLE_SECTION_MISSING);
-    CHECK_STR(err.msg, "b: has no section 'cluster'; cluster-build --router dynaspec builds it");
+    CHECK_STR(err.msg,
+              "b.specb: has no section 'cluster'; cluster-build --router dynaspec builds it");
     specrt_bundle_close(bundle);
     free(bytes);
 }

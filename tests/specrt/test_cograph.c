@@ -1,6 +1,5 @@
 /* test_cograph.c : the view of section "cograph", and every way to damage it. */
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 #include <float.h>
 
 enum { N_VOCAB = 6, N_EDGES = 5 };
@@ -44,7 +43,7 @@ static specrt_status view_of(const section *s, size_t n_bytes, specrt_bundle **b
     size_t n;
     fixture_section part = {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, s, n_bytes, n_bytes};
     bundle_bytes = fixture_bundle(&part, 1, &n);
-    REQUIRE(specrt_bundle_open_memory(bundle_bytes, n, "b", NULL, bundle, err) == SPECRT_STATUS_OK);
+    *bundle = open_memory(bundle_bytes, n);
     return specrt_bundle_cograph(*bundle, view, err);
 }
 
@@ -120,12 +119,11 @@ TEST(damage, "every field out of its range") {
 TEST(missing, "a bundle without the section") {
     size_t n;
     uint8_t *bytes = fixture_ranks_bundle(9, 1, 3, &n);
-    specrt_bundle *bundle;
     specrt_cograph g;
     specrt_error err;
-    REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, &err) == SPECRT_STATUS_OK);
+    specrt_bundle *bundle = open_memory(bytes, n);
     CHECK_INT(specrt_bundle_cograph(bundle, &g, &err), SPECRT_STATUS_BUNDLE_SECTION_MISSING);
-    CHECK_STR(err.msg, "b: has no section 'cograph'; cograph-build builds it");
+    CHECK_STR(err.msg, "b.specb: has no section 'cograph'; cograph-build builds it");
     specrt_bundle_close(bundle);
     free(bytes);
 }

@@ -107,8 +107,7 @@ static void count_products(void *user, int64_t n, void (*task)(void *arg, int64_
 TEST(block, "a position of a block that is scored at once, by a session that drafts blocks") {
     static float rows[COSTS_V * COSTS_D];
     int n_products = 0;
-    const specrt_head_desc desc = {
-        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = COSTS_V, .n_cols = COSTS_D};
+    const specrt_head_desc desc = f32_rows(rows, COSTS_V, COSTS_D);
     const specrt_env env = {.user = &n_products, .parallel_for = count_products};
     specrt_head *head;
     specrt_costs_drafts drafts = drafts_of(&head);

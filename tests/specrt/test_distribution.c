@@ -5,7 +5,7 @@
 #include "decode/verify.h"
 #include "decode/session.h"
 #include "distribution.h"
-#include "test.h"
+#include "opened.h"
 
 enum { V = TOY_V, N_SEQUENCES = 60000, MAX_STREAM = 5 + SPECRT_TREE_MAX_NODES };
 
@@ -140,7 +140,7 @@ static distribution_fit own_fit(const specrt_sampling *sampling, fault_kind faul
     tally t = {{0}};
     own_loop o = {.fault = fault};
     int32_t stream[MAX_STREAM];
-    REQUIRE(specrt_verifier_create(V, V, sampling, NULL, &o.v, NULL) == SPECRT_STATUS_OK);
+    o.v = create_verifier(V, V, sampling);
     for (uint64_t i = 0; i < n; i++) {
         o.v->sampling.generation = i;
         own_sequence(&o, stream);
@@ -169,10 +169,9 @@ TEST(mutants, "a wrong q, a stale cache, reused draws, a duplicate row are seen"
 TEST(refused, "what cannot be q of its token is refused") {
     float all[V], q[V], logits[2 * V] = {0};
     int32_t ids[V] = {0, 1, 2, 3, 4, 5, 6, 7}, token = 2;
-    specrt_verifier *v;
     specrt_verdict verdict;
     specrt_draft_distribution distribution = {V, ids, q};
-    REQUIRE(specrt_verifier_create(V, V, &samplings[0], NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt_verifier *v = create_verifier(V, V, &samplings[0]);
     toy_logits(1, 1, 2, all);
     token = specrt_verifier_propose(v, all, V, 1, 0, 0, q);
     CHECK(specrt_verify_chain(v, &token, &distribution, 1, logits, 0, &verdict) ==
@@ -243,25 +242,20 @@ static void open_bundle(stage *st) {
     free(graph);
     free(clusters);
     free(centroids);
-    REQUIRE(!specrt_bundle_open_memory(st->bytes, n_bytes, "b", NULL, &st->bundle, NULL));
+    st->bundle = open_memory(st->bytes, n_bytes);
 }
 
 /* The head is the identity: hidden states are the drafter's logits. */
 static stage open_stage(const char *text, const specrt_session_params *params) {
     static float identity[V * V];
     for (int i = 0; i < V; i++) identity[i * V + i] = 1;
-    specrt_head_desc head = {.rows = identity, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = V};
+    specrt_head_desc head = f32_rows(identity, V, V);
     specrt_policy_desc policy = {.text = text};
     stage st;
-    specrt_error err = {SPECRT_STATUS_OK, ""};
     open_bundle(&st);
-    REQUIRE(specrt_head_bind(NULL, &head, NULL, &st.head, &err) == SPECRT_STATUS_OK);
-    specrt_policy_create(st.bundle, st.head, &policy, &st.policy, &err);
-    CHECK_STR(err.msg, "");
-    REQUIRE(st.policy != NULL);
-    specrt_session_create(st.policy, params, NULL, &st.s, &err);
-    CHECK_STR(err.msg, "");
-    REQUIRE(st.s != NULL);
+    st.head = bind_head(NULL, &head);
+    st.policy = create_policy(st.bundle, st.head, &policy);
+    st.s = create_session(st.policy, params, NULL);
     return st;
 }
 
@@ -586,9 +580,8 @@ TEST(no_allocation, "sampling a draft allocates nothing") {
     specrt_env env = fixture_desc(&a);
     weather w = {.wild = true, .state = 5};
     int32_t stream[MAX_STREAM];
-    specrt_session *s;
     stage st = open_stage("window:4", &params);
-    REQUIRE(specrt_session_create(st.policy, &params, &env, &s, NULL) == SPECRT_STATUS_OK);
+    specrt_session *s = create_session(st.policy, &params, &env);
     int n_calls = a.n_calls;
     CHECK(n_calls > 0);
     for (int i = 0; i < 50; i++) session_sequence(s, &w, stream);

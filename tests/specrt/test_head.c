@@ -2,9 +2,8 @@
 #include "specrt_tools.h"
 #include "core/head.h"
 #include "core/simd.h"
-#include "fixture.h"
 #include "quantise.h"
-#include "test.h"
+#include "opened.h"
 
 #include "formats/gguf.h"
 
@@ -51,8 +50,7 @@ TEST(digest, "the digest as docs/FORMAT.md describes it") {
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         int64_t n_rows = sizes[i][0], n_cols = sizes[i][1];
         float *values = random_values((size_t)(n_rows * n_cols), i + 1);
-        specrt_head_desc desc = {
-            .rows = values, .dtype = SPECRT_DTYPE_F32, .n_rows = n_rows, .n_cols = n_cols};
+        specrt_head_desc desc = f32_rows(values, n_rows, n_cols);
         specrt_digest got, expected;
         CHECK_INT(specrt_head_digest(&desc, &got, NULL), SPECRT_STATUS_OK);
         digest_by_the_page(values, n_rows, n_cols, &expected);
@@ -65,8 +63,7 @@ TEST(digest, "the digest as docs/FORMAT.md describes it") {
 static float distance(specrt_dtype dtype, const float *values, const float *other, int64_t n_rows,
                       int64_t n_cols) {
     uint8_t *rows = head_rows(dtype, other, n_rows, n_cols);
-    specrt_head_desc a = {
-        .rows = values, .dtype = SPECRT_DTYPE_F32, .n_rows = n_rows, .n_cols = n_cols};
+    specrt_head_desc a = f32_rows(values, n_rows, n_cols);
     specrt_head_desc b = {.rows = rows, .dtype = dtype, .n_rows = n_rows, .n_cols = n_cols};
     specrt_digest sa, sb;
     CHECK_INT(specrt_head_digest(&a, &sa, NULL), SPECRT_STATUS_OK);
@@ -169,8 +166,7 @@ TEST(pack, "a packed row of blocks is what it decodes to, in f16, however wide")
     uint8_t *rows = head_rows(SPECRT_DTYPE_Q4_0, values, 2, COLS);
     uint16_t *packed = (uint16_t *)malloc(COLS * sizeof *packed), halves[COLS];
     specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_Q4_0, .n_rows = 2, .n_cols = COLS};
-    specrt_head *head;
-    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, NULL));
+    specrt_head *head = bind_head(NULL, &desc);
     specrt__head_pack(head, 1, (uint8_t *)packed);
     specrt_row_decode(SPECRT_DTYPE_Q4_0, rows + specrt_row_bytes(SPECRT_DTYPE_Q4_0, COLS), COLS,
                       row);
@@ -186,8 +182,7 @@ TEST(pack, "a packed row of blocks is what it decodes to, in f16, however wide")
 
 TEST(bad_heads, "descriptions that make no sense") {
     static const float rows[64];
-    const specrt_head_desc good = {
-        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 2, .n_cols = 32};
+    const specrt_head_desc good = f32_rows(rows, 2, 32);
     specrt_head_desc d;
     specrt_head *head;
     specrt_error err;
@@ -235,8 +230,7 @@ TEST(ids, "ids without a row say so, and the ids end with the last") {
     for (int i = 0; i < 2; i++) {
         const specrt_head_desc d = {
             .rows = row, .dtype = SPECRT_DTYPE_F32, .n_rows = 2, .n_cols = 4, .ids = ids[i]};
-        specrt_head *head;
-        REQUIRE(specrt_head_bind(NULL, &d, NULL, &head, NULL) == SPECRT_STATUS_OK);
+        specrt_head *head = bind_head(NULL, &d);
         CHECK_INT(head->n_ids, i ? 7 : 5);
         for (int32_t id = 0; id < head->n_ids; id++)
             CHECK_INT(head->row_of[id], id == ids[i][0] ? 0 : id == ids[i][1] ? 1 : -1);
@@ -247,7 +241,6 @@ TEST(ids, "ids without a row say so, and the ids end with the last") {
 /* A bundle that records this head, opened. */
 static specrt_bundle *bundle_of(const specrt_head_desc *desc, int32_t n_vocab, uint8_t **bytes) {
     size_t n;
-    specrt_bundle *bundle;
     specrt_ident ident = {.n_vocab = n_vocab};
     strcpy(ident.tokenizer_name, "words");
     strcpy(ident.head_name, "small");
@@ -258,7 +251,7 @@ static specrt_bundle *bundle_of(const specrt_head_desc *desc, int32_t n_vocab, u
     }
     fixture_section s = {"ident", 1, 0, &ident, sizeof ident, sizeof ident};
     *bytes = fixture_bundle(&s, 1, &n);
-    REQUIRE(specrt_bundle_open_memory(*bytes, n, "b.specb", NULL, &bundle, NULL) == 0);
+    specrt_bundle *bundle = open_memory(*bytes, n);
     return bundle;
 }
 
@@ -319,17 +312,15 @@ TEST(another, "what is made of a head serves that head alone") {
                  {"window:64+successor:8", false, SPECRT_STATUS_BUNDLE_SECTION_MISSING},
                  {"window:64", false, SPECRT_STATUS_OK}};
     float *w = random_values((N_ROWS + 1) * N_COLS, 8);
-    specrt_head_desc desc = {
-        .rows = w, .dtype = SPECRT_DTYPE_F32, .n_rows = N_ROWS, .n_cols = N_COLS};
+    specrt_head_desc desc = f32_rows(w, N_ROWS, N_COLS);
     uint8_t *bytes;
     specrt_bundle *bundle = bundle_of(&desc, N_ROWS, &bytes);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         specrt_policy_desc asked = {.text = cases[i].policy};
         specrt_policy *policy;
-        specrt_head *head;
         specrt_error err;
         desc.rows = cases[i].same ? w : w + N_COLS;
-        REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
+        specrt_head *head = bind_head(NULL, &desc);
         CHECK_INT(specrt_policy_create(bundle, head, &asked, &policy, &err), cases[i].expected);
         if (cases[i].expected == SPECRT_STATUS_BUNDLE_MISMATCH)
             CHECK_HAS(err.msg, "b.specb: head: expected the weights of 'small'");
@@ -412,7 +403,7 @@ TEST(check_states, "an engine's own states and logits") {
     CHECK_INT(specrt_head_check_states(&head, hidden, 1, scaled, S_LOGITS, &rms, &err),
               SPECRT_STATUS_OK);
     static const float exact[] = {1, 2, 3}, one = 1, flat[] = {5, 4, 4};
-    specrt_head_desc small = {.rows = exact, .dtype = SPECRT_DTYPE_F32, .n_rows = 3, .n_cols = 1};
+    specrt_head_desc small = f32_rows(exact, 3, 1);
     CHECK_INT(specrt_head_check_states(&small, &one, 1, exact, 3, &rms, &err), SPECRT_STATUS_OK);
     CHECK(rms == 0);
     CHECK_INT(specrt_head_check_states(&small, &one, 1, flat, 3, &rms, &err),
@@ -443,7 +434,7 @@ TEST(check_best, "a best token that is another is found, however well the other 
     float *w = random_values((size_t)N * S_COLS, 23), *hidden = random_values(S_COLS, 22);
     float *logits = (float *)calloc(N, sizeof *logits);
     specrt_error err;
-    specrt_head_desc head = {.rows = w, .dtype = SPECRT_DTYPE_F32, .n_rows = N, .n_cols = S_COLS};
+    specrt_head_desc head = f32_rows(w, N, S_COLS);
     double rms;
     int32_t best = 0, second;
     engine_logits(&head, w, hidden, 1, 0, logits, N);
@@ -461,7 +452,7 @@ TEST(check_best, "a best token that is another is found, however well the other 
 
 TEST(bind_memory, "a failing allocator") {
     static const float rows[32];
-    specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 1, .n_cols = 32};
+    specrt_head_desc desc = f32_rows(rows, 1, 32);
     specrt_head *head;
     specrt_error err;
     fixture_allocator a = {.fail_at = 1};

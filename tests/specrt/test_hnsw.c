@@ -1,8 +1,7 @@
 /* test_hnsw.c : the index against brute force: exact where it must be, near elsewhere, the same for any
  * threads, refused when damaged. */
-#include "fixture.h"
 #include "starve.h"
-#include "test.h"
+#include "opened.h"
 
 #include "tools/hnsw-build/index.h"
 #include "tools/hnsw-build/recall.h"
@@ -55,7 +54,7 @@ static specrt_status open_section(world *w, const uint8_t *section, size_t n_sec
     size_t n;
     fixture_section part = {"hnsw", 1, 32, section, n_section, n_section};
     w->bytes = fixture_bundle(&part, 1, &n);
-    REQUIRE(!specrt_bundle_open_memory(w->bytes, n, "b", NULL, &w->bundle, err));
+    w->bundle = open_memory(w->bytes, n);
     return specrt_bundle_hnsw(w->bundle, w->head, &w->index, err);
 }
 
@@ -63,9 +62,8 @@ static void world_rows(world *w, float *rows, int32_t n, int32_t dim) {
     memset(w, 0, sizeof *w);
     w->n_left_out[1] = 9; /* of an earlier call */
     w->rows = rows;
-    w->desc =
-        (specrt_head_desc){.rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = n, .n_cols = dim};
-    REQUIRE(!specrt_head_bind(NULL, &w->desc, NULL, &w->head, NULL));
+    w->desc = f32_rows(rows, n, dim);
+    w->head = bind_head(NULL, &w->desc);
     REQUIRE(!index_rows(&w->desc, NULL, &w->ids, &w->n, w->n_left_out, NULL));
 }
 

@@ -2,8 +2,7 @@
  * where it should. The models are a toy: a token's logits follow from the two tokens before it. */
 #include <stdbool.h>
 #include "specrt.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 
 enum { V = 200, D = 8, N_PROMPT = 23, MOST = 400 };
 
@@ -126,7 +125,7 @@ static void bench_make(bench *b, const char *policy, int32_t topk, float tempera
     memset(b, 0, sizeof *b);
     for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
     specrt_env env = fixture_desc(&b->allocator);
-    specrt_head_desc head = {.rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
+    specrt_head_desc head = f32_rows(weights, V, D);
     specrt_policy_desc desc = {
         .text = policy, .terminators = terminator, .n_terminators = terminator ? 1 : 0};
     specrt_session_params params = {
@@ -134,8 +133,8 @@ static void bench_make(bench *b, const char *policy, int32_t topk, float tempera
         .sampling = {.temperature = temperature, .seed = 9, .session = 1},
         .n_logits = V};
     REQUIRE(specrt_head_bind(NULL, &head, &env, &b->head, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_policy_create(NULL, b->head, &desc, &b->policy, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_create(b->policy, &params, NULL, &b->session, NULL) == SPECRT_STATUS_OK);
+    b->policy = create_policy(NULL, b->head, &desc);
+    b->session = create_session(b->policy, &params, NULL);
     b->sampling = params.sampling;
     b->toy = (toy *)calloc(1, sizeof *b->toy);
     b->host = (specrt_host){.user = b->toy,
@@ -179,11 +178,10 @@ static const char *error_of(const bench *b) {
 static void plain(float temperature, uint64_t session, uint64_t generation, int32_t *out,
                   int32_t n) {
     float logits[V];
-    specrt_verifier *v;
     specrt_sampling sampling = {
         .temperature = temperature, .seed = 9, .session = session, .generation = generation};
     int32_t before = prompt_token(N_PROMPT - 2), last = prompt_token(N_PROMPT - 1);
-    REQUIRE(specrt_verifier_create(V, V, &sampling, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt_verifier *v = create_verifier(V, V, &sampling);
     for (int32_t i = 0; i < n; i++) {
         logits_of(before, last, logits);
         out[i] = specrt_verifier_draw(v, logits, N_PROMPT + i);
@@ -261,8 +259,7 @@ TEST(auto_draft, "auto_draft that drafts now and then, less deep or not at all, 
         REQUIRE(specrt_auto_create(&desc, NULL, &params.auto_draft, NULL) == SPECRT_STATUS_OK);
         bench_make(&b, "full", topk, temperature, NULL);
         specrt_session_close(b.session);
-        REQUIRE(specrt_session_create(b.policy, &params, NULL, &b.session, NULL) ==
-                SPECRT_STATUS_OK);
+        b.session = create_session(b.policy, &params, NULL);
         CHECK_INT(generate(&b, &g, max_tokens), SPECRT_STATUS_OK);
         plain(temperature, 1, 0, expected, 300);
         CHECK(memcmp(expected, b.toy->given, sizeof expected) == 0);
@@ -286,8 +283,7 @@ TEST(late, "a prompt is read late where the answer repays it") {
         REQUIRE(specrt_auto_create(&desc, NULL, &params.auto_draft, NULL) == SPECRT_STATUS_OK);
         bench_make(&b, "full", 1, 0, NULL);
         specrt_session_close(b.session);
-        REQUIRE(specrt_session_create(b.policy, &params, NULL, &b.session, NULL) ==
-                SPECRT_STATUS_OK);
+        b.session = create_session(b.policy, &params, NULL);
         b.host.reads_late = i / 2;
         CHECK_INT(generate(&b, &g, 100), SPECRT_STATUS_OK);
         plain(0, 0, 0, expected, 100);
@@ -383,8 +379,7 @@ static void crowd_make(crowd *c, const char *policy, int32_t topk) {
             .sampling = {.temperature = 0.8f, .seed = 9, .session = (uint64_t)(i + 1)},
             .n_logits = V};
         c->toys[i] = (toy *)calloc(1, sizeof *c->toys[i]);
-        REQUIRE(specrt_session_create(c->of.policy, &params, NULL, &c->sessions[i], NULL) ==
-                SPECRT_STATUS_OK);
+        c->sessions[i] = create_session(c->of.policy, &params, NULL);
         c->host[i] = c->of.host;
         c->host[i].user = c->toys[i];
         CHECK_INT(

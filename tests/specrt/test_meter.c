@@ -1,8 +1,7 @@
 /* test_meter.c : passes of a host whose clock the test sets, and whether calls are those of a session. */
 #include "specrt_adapt.h"
 #include "specrt_block.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 
 #include <stdbool.h>
 
@@ -105,9 +104,8 @@ static float weights[V * D];
 static specrt_meter_desc desc_of(specrt_head **head, int64_t n_context) {
     uint64_t state = 3;
     for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
-    const specrt_head_desc rows = {
-        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
-    REQUIRE(specrt_head_bind(NULL, &rows, NULL, head, NULL) == SPECRT_STATUS_OK);
+    const specrt_head_desc rows = f32_rows(weights, V, D);
+    *head = bind_head(NULL, &rows);
     the_host = (host){.level = -1};
     return (specrt_meter_desc){.host = {.user = &the_host,
                                         .n_context = n_context,

@@ -4,8 +4,7 @@
 #include "sources/source.h"
 #include "decode/policy.h"
 #include "decode/session.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 #include "specrt/root.h"
 
 enum { N_VOCAB = 500, N_COLS = 32, N_FORCED = 3, N_DEFAULT = 100 };
@@ -27,14 +26,12 @@ static void open_all(void) {
     for (int i = 0; i < N_VOCAB * N_COLS; i++) weights[i] = fixture_normal(&random_state);
     for (size_t i = 0; i < sizeof q4_weights; i++) q4_weights[i] = (uint8_t)(i * 37 & 63);
     bytes = fixture_ranks_bundle(N_VOCAB, N_FORCED, N_DEFAULT, &n);
-    REQUIRE(specrt_bundle_open_memory(bytes, n, "b.specb", NULL, &bundle, NULL) ==
-            SPECRT_STATUS_OK);
-    specrt_head_desc desc = {
-        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = N_VOCAB, .n_cols = N_COLS};
-    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    bundle = open_memory(bytes, n);
+    specrt_head_desc desc = f32_rows(weights, N_VOCAB, N_COLS);
+    head = bind_head(bundle, &desc);
     desc.rows = q4_weights;
     desc.dtype = SPECRT_DTYPE_Q4_0;
-    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &q4_head, NULL) == SPECRT_STATUS_OK);
+    q4_head = bind_head(bundle, &desc);
 }
 
 /* --- texts --- */
@@ -70,11 +67,7 @@ TEST(good, "sizes, options and presets resolve to a canonical text and a bound")
     open_all();
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         specrt_policy_desc desc = {.text = good[i].text};
-        specrt_policy *policy;
-        specrt_error err = {SPECRT_STATUS_OK, ""};
-        specrt_policy_create(bundle, head, &desc, &policy, &err);
-        CHECK_STR(err.msg, "");
-        REQUIRE(policy != NULL);
+        specrt_policy *policy = create_policy(bundle, head, &desc);
         CHECK_STR(specrt_policy_get_info(policy)->text, good[i].canonical);
         CHECK_INT(specrt_policy_get_info(policy)->bound, good[i].bound);
         const specrt_shortlist *fixed = specrt_policy_get_info(policy)->shortlist;
@@ -118,16 +111,13 @@ TEST(published_sizes, "lists of papers, over their vocabularies") {
     for (size_t v = 0; v < sizeof n_vocab / sizeof n_vocab[0]; v++) {
         int32_t n = n_vocab[v], *ids = (int32_t *)malloc((size_t)n * sizeof *ids);
         float *rows = (float *)calloc((size_t)n, sizeof *rows);
-        specrt_head *wide;
         REQUIRE(ids && rows);
         for (int32_t i = 0; i < n; i++) ids[i] = i;
-        const specrt_head_desc desc = {
-            .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = n, .n_cols = 1};
-        REQUIRE(specrt_head_bind(NULL, &desc, NULL, &wide, NULL) == SPECRT_STATUS_OK);
+        const specrt_head_desc desc = f32_rows(rows, n, 1);
+        specrt_head *wide = bind_head(NULL, &desc);
         for (int i = 0; i < 2; i++) {
             const specrt_policy_desc list = {.text = names[i], .ids = ids, .n_ids = n};
-            specrt_policy *policy;
-            REQUIRE(specrt_policy_create(NULL, wide, &list, &policy, NULL) == SPECRT_STATUS_OK);
+            specrt_policy *policy = create_policy(NULL, wide, &list);
             CHECK_INT(specrt_policy_get_info(policy)->n_static, n < 32768 ? n : 32768);
             specrt_policy_close(policy);
         }
@@ -297,8 +287,7 @@ TEST(refused, "missing sections, sizes and terminators out of range") {
     check_refused(bundle, &flood, SPECRT_STATUS_BAD_ARG, "expected at most 64, found more");
     for (int32_t i = 64; i < 70; i++)
         terminators[i] = 63; /* those that are given twice count once */
-    specrt_policy *policy;
-    REQUIRE(!specrt_policy_create(bundle, head, &flood, &policy, NULL));
+    specrt_policy *policy = create_policy(bundle, head, &flood);
     specrt_policy_close(policy);
     flood.n_terminators = -1;
     check_refused(bundle, &flood, SPECRT_STATUS_BAD_ARG,
@@ -358,19 +347,14 @@ TEST(facts, "what a policy needs and how its rows change") {
     };
     static float rows[N_VOCAB * 8];
     const specrt_head_desc embedding = {.rows = rows, .n_rows = N_VOCAB, .n_cols = 8};
-    specrt_bundle *b;
     size_t n;
     open_all();
     uint8_t *bytes = fixture_all_sections(N_VOCAB, N_COLS, 8, &n);
-    REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &b, NULL) == SPECRT_STATUS_OK);
+    specrt_bundle *b = open_memory(bytes, n);
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         const specrt_policy_desc desc = {.text = policies[i].text, .embedding = &embedding};
-        specrt_error err = {SPECRT_STATUS_OK, ""};
-        specrt_policy *policy;
         char facts[128];
-        specrt_policy_create(b, head, &desc, &policy, &err);
-        CHECK_STR(err.msg, "");
-        REQUIRE(policy != NULL);
+        specrt_policy *policy = create_policy(b, head, &desc);
         const specrt_policy_info *info = specrt_policy_get_info(policy);
         list_facts(info, facts);
         CHECK_STR(facts, policies[i].facts);
@@ -434,15 +418,10 @@ static void check_ids(const specrt_bundle *b, const char *text, const char *cano
                                .ids = given,
                                .n_ids = N_LIST};
     specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 4}};
-    specrt_error err = {SPECRT_STATUS_OK, ""};
-    specrt_policy *policy;
-    specrt_session *s;
-    specrt_policy_create(b, head, &desc, &policy, &err);
-    CHECK_STR(err.msg, "");
-    REQUIRE(policy != NULL);
+    specrt_policy *policy = create_policy(b, head, &desc);
     memset(given, 0, sizeof given); /* it was copied */
     CHECK_STR(specrt_policy_get_info(policy)->text, canonical);
-    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
+    specrt_session *s = create_session(policy, &params, NULL);
     root(s, 77);
     for (int32_t level = 0; level < 6; level++) {
         const specrt_beam beam = {.n = 1, .tokens = &end, .logprobs = hidden};
@@ -477,11 +456,9 @@ TEST(ids_and_window, "other sources keep to the bundle: a window is filled up by
     specrt_policy_desc desc = {.text = "static+window:12@min=12", .ids = list, .n_ids = 3};
     specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 4}};
     bool expected[N_VOCAB] = {[3] = true, [7] = true, [400] = true, [401] = true, [402] = true};
-    specrt_policy *policy;
-    specrt_session *s;
     open_all();
-    REQUIRE(specrt_policy_create(bundle, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
+    specrt_policy *policy = create_policy(bundle, head, &desc);
+    specrt_session *s = create_session(policy, &params, NULL);
     root(s, 7);
     int32_t n = specrt_session_shortlist(s)->n_rows;
     for (int32_t i = 0; i < n - 5; i++) expected[7 * (i + N_FORCED) + 3] = true;
@@ -533,10 +510,9 @@ TEST(small_head, "a bundle of more tokens than the head has rows") {
     specrt_head_desc desc = {.rows = weights, .n_rows = 300, .n_cols = N_COLS};
     for (int32_t n_vocab = 0; n_vocab <= N_VOCAB; n_vocab += 100) {
         specrt_policy_desc wanted = {.text = "window:9", .n_vocab = n_vocab};
-        specrt_head *small;
         specrt_policy *policy;
         specrt_error err;
-        REQUIRE(specrt_head_bind(NULL, &desc, NULL, &small, NULL) == SPECRT_STATUS_OK);
+        specrt_head *small = bind_head(NULL, &desc);
         CHECK_INT(specrt_policy_create(bundle, small, &wanted, &policy, &err),
                   SPECRT_STATUS_BUNDLE_MISMATCH);
         CHECK_STR(err.msg,
@@ -551,17 +527,15 @@ TEST(no_tokenizer, "a bundle of a head alone leaves the vocabulary to it") {
     specrt_ident ident = {.n_vocab = 0};
     fixture_section section = {"ident", 1, 0, &ident, sizeof ident, sizeof ident};
     specrt_policy_desc desc = {.text = "full"};
-    specrt_policy *policy;
-    specrt_bundle *b;
     size_t n;
     open_all();
     uint8_t *bytes = fixture_bundle(&section, 1, &n);
-    REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &b, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_policy_create(b, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    specrt_bundle *b = open_memory(bytes, n);
+    specrt_policy *policy = create_policy(b, head, &desc);
     CHECK_INT(specrt_policy_get_info(policy)->bound, N_VOCAB);
     specrt_policy_close(policy);
     desc.n_vocab = N_VOCAB - 100; /* what the application says goes before */
-    REQUIRE(specrt_policy_create(b, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    policy = create_policy(b, head, &desc);
     CHECK_INT(specrt_policy_get_info(policy)->bound, N_VOCAB - 100);
     specrt_policy_close(policy);
     specrt_bundle_close(b);
@@ -571,10 +545,9 @@ TEST(no_tokenizer, "a bundle of a head alone leaves the vocabulary to it") {
 TEST(topk, "topk above the shortlist is refused") {
     open_all();
     specrt_policy_desc desc = {.text = "static:5"};
-    specrt_policy *policy;
     specrt_session *session;
     specrt_error err;
-    REQUIRE(specrt_policy_create(bundle, head, &desc, &policy, &err) == SPECRT_STATUS_OK);
+    specrt_policy *policy = create_policy(bundle, head, &desc);
     CHECK(specrt_session_create(policy, NULL, NULL, &session, &err) == SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "n_logits: expected the columns of the target's logits, at least 500");
     specrt_session_params params = {.n_logits = N_VOCAB};
@@ -591,10 +564,9 @@ TEST(few_logits, "a target without logits for what may be proposed could not ver
     open_all();
     specrt_policy_desc desc = {.text = "full", .n_vocab = 400};
     specrt_session_params params = {.n_logits = 399};
-    specrt_policy *policy;
     specrt_session *session;
     specrt_error err;
-    REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, &err) == SPECRT_STATUS_OK);
+    specrt_policy *policy = create_policy(NULL, head, &desc);
     CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "at least 400, one for every token that may be proposed");
     params.n_logits = 400;
@@ -611,13 +583,10 @@ TEST(fill, "short windows are filled by frequency") {
         specrt_policy_desc desc = {
             .text = "window:30@min=12", .terminators = end, .n_terminators = 2};
         specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 14}};
-        specrt_policy *policy;
-        specrt_session *session;
-        REQUIRE(specrt_policy_create(with ? bundle : NULL, head, &desc, &policy, NULL) ==
-                SPECRT_STATUS_OK);
+        specrt_policy *policy = create_policy(with ? bundle : NULL, head, &desc);
         CHECK_INT(specrt_policy_get_info(policy)->bound, with ? 33 : 32);
         CHECK_INT(policy->n_frequent, with ? 499 - 3 : 500); /* all but invalid and forced ones */
-        REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
+        specrt_session *session = create_session(policy, &params, NULL);
         CHECK_INT(specrt_session_shortlist(session)->n_rows, with ? 3 : 2);
         root(session, 7);
         const specrt_shortlist *shortlist = specrt_session_shortlist(session);
@@ -639,11 +608,9 @@ TEST(late_prompt, "a prompt that goes on takes the place of what filled up") {
     open_all();
     specrt_policy_desc desc = {.text = "window:8@only=ctx"};
     specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 8}};
-    specrt_policy *policy;
-    specrt_session *session;
     const specrt_request turn = {.begin = SPECRT_BEGIN_TURN};
-    REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
+    specrt_policy *policy = create_policy(NULL, head, &desc);
+    specrt_session *session = create_session(policy, &params, NULL);
     root(session, 7);
     for (int32_t token = 100; token < 130; token++) {
         REQUIRE(specrt_session_begin(session, &turn) == SPECRT_STATUS_OK);
@@ -662,12 +629,10 @@ TEST(late_prompt, "a prompt that goes on takes the place of what filled up") {
 TEST(full_decoded, "full over a 4-bit head") {
     open_all();
     specrt_policy_desc desc = {.text = "full"};
-    specrt_policy *policy;
-    specrt_session *session;
     float hidden[N_COLS], logits[N_VOCAB], row[N_COLS];
     const specrt_session_params params = {.n_logits = N_VOCAB};
-    REQUIRE(specrt_policy_create(NULL, q4_head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
+    specrt_policy *policy = create_policy(NULL, q4_head, &desc);
+    specrt_session *session = create_session(policy, &params, NULL);
     for (int i = 0; i < N_COLS; i++) hidden[i] = fixture_normal(&random_state);
     const specrt_shortlist *shortlist = specrt_session_shortlist(session);
     CHECK_INT(shortlist->n_rows, N_VOCAB);
@@ -685,8 +650,7 @@ TEST(full_decoded, "full over a 4-bit head") {
 
 TEST(no_memory, "memory that runs out at any point leaves nothing behind") {
     open_all();
-    specrt_head_desc hd = {
-        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = N_VOCAB, .n_cols = N_COLS};
+    specrt_head_desc hd = f32_rows(weights, N_VOCAB, N_COLS);
     static const char *const texts[] = {"full", "static:50+window:40@mode=stream", "microspec",
                                         "static:50/20/90+window:40", "static"};
     static const int32_t list[] = {9, 4, 7, 300, 2, 11, 200, 30, 31, 32};

@@ -5,8 +5,7 @@
 #include "core/pool.h"
 #include "sources/source.h"
 #include "sources/cluster.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 #include "zeroed.h"
 
 enum { N_IDS = 400, N_COLS = 96, CAPACITY = 90 };
@@ -20,12 +19,11 @@ static int32_t random_below(int32_t n) {
 
 static specrt_head *make_head(specrt_dtype dtype, const float *bias) {
     static uint8_t rows[N_IDS * N_COLS * 4];
-    specrt_head *head;
     specrt_head_desc desc = {
         .rows = rows, .dtype = dtype, .n_rows = N_IDS, .n_cols = N_COLS, .bias = bias};
     for (size_t i = 0; i < sizeof rows; i++)
         rows[i] = (uint8_t)(fixture_random(&random_state) & 63);
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    specrt_head *head = bind_head(NULL, &desc);
     return head;
 }
 
@@ -223,9 +221,8 @@ typedef struct world {
 static void world_make(world *w) {
     specrt_env env = {0};
     for (int i = 0; i < N_IDS * N_COLS; i++) w->rows[i] = fixture_normal(&random_state);
-    specrt_head_desc desc = {
-        .rows = w->rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &w->head, NULL) == SPECRT_STATUS_OK);
+    specrt_head_desc desc = f32_rows(w->rows, N_IDS, N_COLS);
+    w->head = bind_head(NULL, &desc);
     w->pool = specrt__pool_create(w->head, N_IDS, CAPACITY, &env);
     w->routed = (specrt__source_routed *)calloc(1, sizeof *w->routed);
     REQUIRE(w->pool && w->routed);

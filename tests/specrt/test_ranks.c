@@ -1,9 +1,8 @@
 /* test_ranks.c : static lists: which rows, in which order, within which limits. */
 #include "specrt_tools.h"
 #include "sources/ranks.h"
-#include "fixture.h"
 #include "base/parallel.h"
-#include "test.h"
+#include "opened.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -173,12 +172,10 @@ TEST(missing, "a bundle without ranks") {
     size_t n;
     uint8_t *bytes = fixture_bundle(NULL, 0, &n);
     specrt_head_desc desc = {.rows = rows, .n_rows = 1, .n_cols = 32};
-    specrt_bundle *bundle;
-    specrt_head *head;
     specrt__ranks_list *list;
     specrt_error err;
-    REQUIRE(specrt_bundle_open_memory(bytes, n, "x", NULL, &bundle, NULL) == 0);
-    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &head, NULL) == 0);
+    specrt_bundle *bundle = open_memory(bytes, n);
+    specrt_head *head = bind_head(bundle, &desc);
     CHECK_INT(create(bundle, head, 0, &list, &err), SPECRT_STATUS_BUNDLE_SECTION_MISSING);
     CHECK_HAS(err.msg, "has no section 'ranks'; vocabtrim-calibrate builds it");
     specrt_head_close(head);
@@ -190,11 +187,10 @@ TEST(missing, "a bundle without ranks") {
 TEST(short_head, "ids beyond the head") {
     setup s = setup_make(SPECRT_DTYPE_F16, false, NULL);
     specrt_head_desc desc = s.desc;
-    specrt_head *head;
     specrt__ranks_list *list;
     specrt_error err;
     desc.n_rows = 500;
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == 0);
+    specrt_head *head = bind_head(NULL, &desc);
     CHECK_INT(create(s.bundle, head, 71, &list, &err), SPECRT_STATUS_OK);
     specrt__ranks_free(list); /* rank 71 is token 500 */
     CHECK_INT(create(s.bundle, head, 72, &list, &err), SPECRT_STATUS_BUNDLE_MISMATCH);

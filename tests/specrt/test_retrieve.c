@@ -8,8 +8,7 @@
 #include "sources/window.h"
 #include "decode/policy.h"
 #include "decode/session.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 #include "specrt/root.h"
 
 #include "tools/hnsw-build/index.h"
@@ -87,7 +86,7 @@ typedef struct world {
 } world;
 
 static specrt_head_desc target_rows(void) {
-    return (specrt_head_desc){.rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
+    return f32_rows(weights, V, D);
 }
 
 static void world_make(world *w, bool with_index, int32_t vectors) {
@@ -109,7 +108,7 @@ static void world_make(world *w, bool with_index, int32_t vectors) {
     };
     w->bytes = fixture_bundle(sections + (with_index ? 0 : 2), with_index ? 4 : 2, &n);
     specrt_env env = fixture_desc(&w->allocator);
-    REQUIRE(!specrt_bundle_open_memory(w->bytes, n, "b", NULL, &w->bundle, NULL));
+    w->bundle = open_memory(w->bytes, n);
     REQUIRE(!specrt_head_bind(w->bundle, &rows, &env, &w->head, NULL));
     draft_rows.rows = draft_weights;
     draft_rows.n_cols = 8;
@@ -156,7 +155,6 @@ typedef struct run {
 
 static void run_make(run *r, const world *w, const char *text, bool target, hand *h,
                      specrt_worker *thread) {
-    specrt_error err = {SPECRT_STATUS_OK, ""};
     specrt_policy_desc desc = {.text = text, .target = target ? w->head : NULL};
     specrt_session_params params = {.n_logits = V,
                                     .tree = {.num_steps = 3, .topk = 3, .num_draft_tokens = 8},
@@ -164,10 +162,8 @@ static void run_make(run *r, const world *w, const char *text, bool target, hand
                                     .submit_user = h ? (void *)h : thread};
     memset(r, 0, sizeof *r);
     r->told = true;
-    specrt_policy_create(w->bundle, target ? w->draft_head : w->head, &desc, &r->policy, &err);
-    CHECK_STR(err.msg, "");
-    REQUIRE(r->policy);
-    REQUIRE(!specrt_session_create(r->policy, &params, NULL, &r->session, &err));
+    r->policy = create_policy(w->bundle, target ? w->draft_head : w->head, &desc);
+    r->session = create_session(r->policy, &params, NULL);
 }
 
 static void run_free(run *r) {
@@ -445,7 +441,7 @@ TEST(bounded, "what a worker found is counted before the window is filled up") {
         .n_logits = V, .tree = {.topk = 30}, .submit = hand_submit, .submit_user = &h};
     run_make(&r, &w, "window:1@min=0+retrieve:32@graph=off@mode=async", false, &h, NULL);
     specrt_session_close(r.session);
-    REQUIRE(!specrt_session_create(r.policy, &params, NULL, &r.session, NULL));
+    r.session = create_session(r.policy, &params, NULL);
     run_prompt(&r);
     for (int32_t i = 0; i < 40; i++) {
         const specrt_request turn = {.begin = SPECRT_BEGIN_TURN};
@@ -472,7 +468,7 @@ TEST(narrow_index, "an index may name a search narrower than the ten that are as
     ((specrt_hnsw_header *)(uintptr_t)specrt_bundle_data(w.bundle, "hnsw", &n))->ef = 1;
     run_make(&r, &w, "retrieve:64@sem=hnsw_w@graph=off", false, NULL, NULL);
     specrt_session_close(r.session);
-    REQUIRE(!specrt_session_create(r.policy, &params, &env, &r.session, NULL));
+    r.session = create_session(r.policy, &params, &env);
     run_prompt(&r);
     for (int32_t i = 0; i < 8; i++) observe(&r, i, 100 + i);
     run_free(&r);
@@ -604,29 +600,28 @@ TEST(refused_policies, "no index, another head, no rows to ask with") {
     world w, bare;
     world_make(&bare, false, SPECRT_HNSW_NONE);
     world_make(&w, true, SPECRT_HNSW_NONE);
-    specrt_head *other;
     specrt_head_desc rows = target_rows();
     static float other_weights[V * D];
     for (int i = 0; i < V * D; i++) other_weights[i] = weights[V * D - 1 - i];
     rows.rows = other_weights;
-    REQUIRE(!specrt_head_bind(NULL, &rows, NULL, &other, NULL));
+    specrt_head *other = bind_head(NULL, &rows);
     check_refused(NULL, w.head, NULL, "retrieve@sem=hnsw_h", SPECRT_STATUS_BUNDLE_SECTION_MISSING,
                   "retrieve: needs a bundle with section 'hnsw', or @sem=logits; "
                   "hnsw-build builds it");
     check_refused(bare.bundle, bare.head, NULL, "retrieve@sem=hnsw_h@graph=off",
                   SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                  "b: has no section 'hnsw'; hnsw-build builds it");
+                  "b.specb: has no section 'hnsw'; hnsw-build builds it");
     check_refused(bare.bundle, bare.head, NULL, "retrieve", SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                  "b: has no section 'cograph'; cograph-build builds it");
+                  "b.specb: has no section 'cograph'; cograph-build builds it");
     check_refused(w.bundle, w.draft_head, NULL, "retrieve@sem=hnsw_w", SPECRT_STATUS_BAD_ARG,
                   "retrieve: sem=hnsw_w searches with rows of the target's head: expected "
                   "it in specrt_policy_desc.target, found NULL");
-    check_refused(w.bundle, w.draft_head, w.draft_head, "retrieve@sem=hnsw_h",
-                  SPECRT_STATUS_BUNDLE_MISMATCH,
-                  "b: head: expected '' [300, 16], found [300, 8]; use the bundle made for this "
-                  "model: sketch, cluster and centroid are of the drafter's head");
+    check_refused(
+        w.bundle, w.draft_head, w.draft_head, "retrieve@sem=hnsw_h", SPECRT_STATUS_BUNDLE_MISMATCH,
+        "b.specb: head: expected '' [300, 16], found [300, 8]; use the bundle made for this "
+        "model: sketch, cluster and centroid are of the drafter's head");
     check_refused(w.bundle, w.head, other, "retrieve@sem=hnsw_h", SPECRT_STATUS_BUNDLE_MISMATCH,
-                  "b: head: expected the weights of '', found others (distance 1.51, at most "
+                  "b.specb: head: expected the weights of '', found others (distance 1.51, at most "
                   "0.50); use the bundle made for this model: sketch, cluster and centroid are "
                   "of the drafter's head");
     specrt_head_close(other);

@@ -6,8 +6,7 @@
 #include "sources/cluster.h"
 #include "decode/policy.h"
 #include "decode/session.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 #include "specrt/root.h"
 
 enum { N_IDS = 205, N_COLS = 24, N_EMBED = 10, M = 13, TOPK = 6, N_HIDDEN = 20, LEVELS = 4 };
@@ -104,18 +103,17 @@ static void open_world(world *w, int32_t router, const char *policy, const specr
                              .n_rows = N_IDS,
                              .n_cols = N_COLS,
                              .bias = w->bias};
-    specrt_head_desc embedding = {
-        .rows = w->embedding, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_EMBED};
+    specrt_head_desc embedding = f32_rows(w->embedding, N_IDS, N_EMBED);
     specrt_policy_desc pd = {.text = policy, .n_vocab = N_IDS, .embedding = &embedding};
     specrt_session_params params = {.n_logits = N_IDS,
                                     .tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30}};
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    REQUIRE(!specrt_bundle_open_memory(w->bytes, n, "b", NULL, &w->bundle, &err));
+    w->bundle = open_memory(w->bytes, n);
     REQUIRE(!specrt_head_bind(w->bundle, &desc, env, &w->head, &err));
     specrt_status status = specrt_policy_create(w->bundle, w->head, &pd, &w->policy, &err);
     if (status) fprintf(stderr, "%s\n", err.msg);
     REQUIRE(!status);
-    REQUIRE(!specrt_session_create(w->policy, &params, NULL, &w->session, &err));
+    w->session = create_session(w->policy, &params, NULL);
 }
 
 static void close_world(world *w) {
@@ -456,9 +454,9 @@ static void check_in_place(int32_t first) {
     specrt_session_params params = {.n_logits = N_IDS,
                                     .tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30}};
     moved = w;
-    REQUIRE(!specrt_head_bind(w.bundle, &desc, NULL, &moved.head, NULL));
-    REQUIRE(!specrt_policy_create(w.bundle, moved.head, &pd, &moved.policy, NULL));
-    REQUIRE(!specrt_session_create(moved.policy, &params, NULL, &moved.session, NULL));
+    moved.head = bind_head(w.bundle, &desc);
+    moved.policy = create_policy(w.bundle, moved.head, &pd);
+    moved.session = create_session(moved.policy, &params, NULL);
     CHECK_INT(specrt_policy_get_info(moved.policy)->bound, specrt_policy_get_info(w.policy)->bound);
     for (int round = 0; round < 20; round++) {
         specrt__source_level at = random_level(&l, round % 6, 1 + round % TOPK);
@@ -522,10 +520,8 @@ TEST(memory, "memory that runs out at any point leaves nothing behind") {
     for (int fail_at = 1; status == SPECRT_STATUS_NO_MEMORY; fail_at++) {
         fixture_allocator a = {.fail_at = fail_at};
         specrt_env env = fixture_desc(&a);
-        const specrt_head_desc rows = {
-            .rows = w.rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
-        const specrt_head_desc embedding = {
-            .rows = w.embedding, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_EMBED};
+        const specrt_head_desc rows = f32_rows(w.rows, N_IDS, N_COLS);
+        const specrt_head_desc embedding = f32_rows(w.embedding, N_IDS, N_EMBED);
         const specrt_policy_desc pd = {
             .text = "cluster", .n_vocab = N_IDS, .embedding = &embedding};
         specrt_head *head = NULL;
@@ -554,7 +550,7 @@ TEST(batch, "each sequence of a batch is routed by what its own rows are fed") {
     level l;
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster@always=0", NULL);
     for (int i = 0; i < 4; i++) {
-        REQUIRE(!specrt_session_create(w.policy, &params, NULL, &s[i], NULL));
+        s[i] = create_session(w.policy, &params, NULL);
         root(s[i], 7 + 20 * (i % 2));
     }
     random_level(&l, 0, 2);
@@ -601,8 +597,7 @@ static void refuses(world *w, specrt_policy_desc pd, const specrt_bundle *bundle
 TEST(refusals, "heads, embeddings and bundles that do not fit") {
     static world w;
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster", NULL);
-    specrt_head_desc embedding = {
-        .rows = w.embedding, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_EMBED - 1};
+    specrt_head_desc embedding = f32_rows(w.embedding, N_IDS, N_EMBED - 1);
     specrt_policy_desc pd = {.text = "cluster", .n_vocab = N_IDS};
     refuses(&w, pd, w.bundle, w.head, "embedding of 10 columns, found 0; set specrt_policy_desc");
     pd.embedding = &embedding;
@@ -623,10 +618,8 @@ TEST(refusals, "heads, embeddings and bundles that do not fit") {
             "no section 'centroid'; cluster-build --router centroid builds it");
     pd.text = "cluster@beam=some";
     refuses(&w, pd, w.bundle, w.head, "expected level or per_row, found 'some'");
-    specrt_head_desc narrow = {
-        .rows = w.rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS - 1};
-    specrt_head *head;
-    REQUIRE(specrt_head_bind(NULL, &narrow, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    specrt_head_desc narrow = f32_rows(w.rows, N_IDS, N_COLS - 1);
+    specrt_head *head = bind_head(NULL, &narrow);
     pd.text = "cluster";
     refuses(&w, pd, w.bundle, head, "expected a head [205, 24], found [205, 23]");
     specrt_head_close(head);
@@ -635,7 +628,7 @@ TEST(refusals, "heads, embeddings and bundles that do not fit") {
         specrt_head_desc single = {
             .rows = w.rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 1, .n_cols = N_COLS, .ids = &id};
         specrt_policy *policy = NULL;
-        REQUIRE(specrt_head_bind(NULL, &single, NULL, &head, NULL) == SPECRT_STATUS_OK);
+        head = bind_head(NULL, &single);
         embedding.dtype = SPECRT_DTYPE_F32;
         embedding.row_stride = 0;
         if (id == 3)

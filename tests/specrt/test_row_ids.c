@@ -3,8 +3,7 @@
 #include <stdbool.h>
 #include "specrt_tools.h"
 #include "sources/ranks.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 
 enum { V = 300, D = 16, N_ROWS = 140, N_FORCED = 4, N_PROMPT = 30, N_CYCLES = 60 };
 
@@ -14,8 +13,7 @@ static specrt_bundle *bundle;
 static specrt_head *head, *oracle;
 
 static specrt_head_desc desc_of(const float *rows, int64_t n_rows) {
-    return (specrt_head_desc){
-        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = n_rows, .n_cols = D};
+    return f32_rows(rows, n_rows, D);
 }
 
 /* A random choice of tokens in a random order; terminators are ids 3, 10, 17, 24 by rank. */
@@ -41,13 +39,13 @@ static void open_all(void) {
             chosen[i * D + j] = scattered[ids[i] * D + j] = fixture_normal(&state);
     }
     uint8_t *bytes = fixture_ranks_bundle(V, N_FORCED, 60, &n);
-    REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL) == SPECRT_STATUS_OK);
+    bundle = open_memory(bytes, n);
     specrt_head_desc desc = desc_of(chosen, N_ROWS), whole = desc_of(scattered, V);
     desc.bias = chosen_bias;
     desc.ids = ids;
     whole.bias = scattered_bias;
-    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_head_bind(bundle, &whole, NULL, &oracle, NULL) == SPECRT_STATUS_OK);
+    head = bind_head(bundle, &desc);
+    oracle = bind_head(bundle, &whole);
 }
 
 static bool has_row(int32_t id) {
@@ -77,12 +75,11 @@ static specrt_session *open_listed(const specrt_head *h, const char *text,
     if (ranks) desc.ids = ranks->ids, desc.n_ids = ranks->n;
     specrt_session_params params = {.n_logits = V,
                                     .tree = {.num_steps = 4, .topk = 4, .num_draft_tokens = 16}};
-    specrt_session *s;
     specrt_error err = {SPECRT_STATUS_OK, ""};
     specrt_policy_create(ranks ? NULL : bundle, h, &desc, policy, &err);
     CHECK_STR(err.msg, "");
     REQUIRE(*policy != NULL);
-    REQUIRE(specrt_session_create(*policy, &params, NULL, &s, &err) == SPECRT_STATUS_OK);
+    specrt_session *s = create_session(*policy, &params, NULL);
     return s;
 }
 
@@ -250,13 +247,12 @@ TEST(own_list, "drafts over the application's list are those over a bundle of th
 /* A head with ids skips what it has no row for, and refuses a list of nothing else. */
 TEST(own_list_rows, "of an application's list, tokens with rows") {
     int32_t absent = 0;
-    specrt_policy *policy;
     specrt_error err;
     open_all();
     while (has_row(absent)) absent++;
     const int32_t list[] = {absent, ids[5], ids[2]};
     specrt_policy_desc desc = {.text = "static", .n_vocab = V, .ids = list, .n_ids = 3};
-    REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    specrt_policy *policy = create_policy(NULL, head, &desc);
     CHECK_STR(specrt_policy_get_info(policy)->text, "static:3");
     const specrt_shortlist *shortlist = specrt_policy_get_info(policy)->shortlist;
     REQUIRE(shortlist && shortlist->n_rows == 2);
@@ -272,12 +268,11 @@ TEST(full_decoded, "rows without kernels of their own are decoded, in the head's
     static uint8_t q4[N_ROWS * 18];
     specrt_policy *policy;
     specrt_session *s;
-    specrt_head *h;
     open_all();
     for (size_t i = 0; i < sizeof q4; i++) q4[i] = (uint8_t)(i * 37 & 63);
     specrt_head_desc desc = {
         .rows = q4, .dtype = SPECRT_DTYPE_Q4_0, .n_rows = N_ROWS, .n_cols = 32, .ids = ids};
-    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &h, NULL) == SPECRT_STATUS_OK);
+    specrt_head *h = bind_head(bundle, &desc);
     s = open_session(h, "full", &policy);
     const specrt_shortlist *shortlist = specrt_session_shortlist(s);
     CHECK_INT(shortlist->n_rows, N_ROWS);
@@ -311,14 +306,13 @@ static specrt_bundle *open_clusters(int32_t left_out, uint8_t **bytes) {
                                 .n_state = D,
                                 .n_schedule = 1};
     uint8_t never[V] = {0};
-    specrt_bundle *out;
     size_t n;
     never[left_out] = 1;
     uint8_t *part = fixture_clusters(h, never, 5, &n);
     fixture_section section = {"centroid", 1, 0, part, n, n};
     *bytes = fixture_bundle(&section, 1, &n);
     free(part);
-    REQUIRE(!specrt_bundle_open_memory(*bytes, n, "b", NULL, &out, NULL));
+    specrt_bundle *out = open_memory(*bytes, n);
     return out;
 }
 
@@ -334,26 +328,23 @@ TEST(refused, "ids twice, out of range, or none to propose") {
     check_bind(NULL, bad, SPECRT_STATUS_BAD_ARG, "row 9: expected a token from 0 to 16777215");
     bad[9] = SPECRT_MAX_VOCAB;
     check_bind(NULL, bad, SPECRT_STATUS_BAD_ARG, "found 16777216");
-    specrt_policy *policy;
     specrt_error err;
-    specrt_head *h;
     specrt_head_desc desc = desc_of(chosen, 1);
     const int32_t last[] = {V - 1}, beyond[] = {V + 1},
                   rare[] = {V - 4}; /* the last rank but one is 7 * 299 + 3 mod V */
     desc.ids = last;
-    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &h, &err) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_policy_create(bundle, h, &(specrt_policy_desc){.text = "full"}, &policy, &err) ==
-            SPECRT_STATUS_OK);
+    specrt_head *h = bind_head(bundle, &desc);
+    specrt_policy *policy = create_policy(bundle, h, &(specrt_policy_desc){.text = "full"});
     specrt_policy_close(policy);
     specrt_head_close(h);
     desc.ids = beyond;
-    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &h, &err) == SPECRT_STATUS_OK);
+    h = bind_head(bundle, &desc);
     specrt_policy_desc few = {.text = "microspec"};
     CHECK(specrt_policy_create(bundle, h, &few, &policy, &err) == SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "expected rows of tokens below 300, found one of 301");
     specrt_head_close(h);
     desc.ids = rare;
-    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &h, &err) == SPECRT_STATUS_OK);
+    h = bind_head(bundle, &desc);
     few.text = "static:10";
     CHECK(specrt_policy_create(bundle, h, &few, &policy, &err) == SPECRT_STATUS_BUNDLE_MISMATCH);
     CHECK_HAS(err.msg, "expected the head to have rows for some of its 10 tokens, found none");
@@ -371,7 +362,6 @@ TEST(refused, "ids twice, out of range, or none to propose") {
 TEST(bundle_head, "bundles are checked as far as they depend on the head") {
     for (int depends = 0; depends < 2; depends++) {
         specrt_ident ident = {.n_vocab = V, .n_normal = V, .head_rows = V, .head_cols = D};
-        specrt_bundle *b;
         size_t n_ranks, n;
         uint8_t *ranks = fixture_ranks(V, N_FORCED, 60, &n_ranks);
         fixture_section sections[] = {
@@ -381,11 +371,8 @@ TEST(bundle_head, "bundles are checked as far as they depend on the head") {
              n_ranks, n_ranks},
         };
         uint8_t *bytes = fixture_bundle(sections, 2, &n);
-        specrt_error err = {SPECRT_STATUS_OK, ""};
         open_all();
-        specrt_bundle_open_memory(bytes, n, "b", NULL, &b, &err);
-        CHECK_STR(err.msg, "");
-        REQUIRE(b != NULL);
+        specrt_bundle *b = open_memory(bytes, n);
         check_bind(b, ids, depends ? SPECRT_STATUS_BUNDLE_MISMATCH : SPECRT_STATUS_OK,
                    depends ? "found [140, 16]" : "");
         check_bind(b, NULL, SPECRT_STATUS_BUNDLE_MISMATCH, "expected at least the 300 rows");

@@ -243,7 +243,7 @@ static void make_batch(const specrt_policy *policy, const setting *set, specrt_d
     for (int32_t i = 0; i < N_BATCH; i++) {
         int32_t text[] = {i, 3 * i + 40, 100 + 7 * i % 90, 250 - i};
         params.sampling.session = (uint64_t)(i + 1);
-        REQUIRE(specrt_session_create(policy, &params, NULL, &batch[i], NULL) == SPECRT_STATUS_OK);
+        batch[i] = create_session(policy, &params, NULL);
         specrt_session_begin(batch[i], NULL);
         REQUIRE(specrt_session_prefill(batch[i], text, 4, NULL) == SPECRT_STATUS_OK);
         REQUIRE(specrt_session_start(batch[i], 5 + i) == SPECRT_STATUS_OK);
@@ -615,8 +615,7 @@ TEST(bad_drafts, "a sampled draft of no nodes, of more than were drafted, or tha
                                           .sampling = {.temperature = 1, .session = 1},
                                           .draft = SPECRT_DRAFT_SAMPLED,
                                           .n_logits = V};
-    specrt_session *s;
-    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
+    specrt_session *s = create_session(policy, &params, NULL);
     root(s, 9);
     pair_draft(&models, s, 3, 9, &draft);
     CHECK_INT(draft.n, 4);

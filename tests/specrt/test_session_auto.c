@@ -4,8 +4,7 @@
 #include "adapt/auto.h"
 #include "decode/policy.h"
 #include "decode/session.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 #include "specrt/root.h"
 
 static uint64_t state = 7;
@@ -22,15 +21,14 @@ typedef struct scene {
 
 static void open_scene(scene *c, const char *text) {
     static float weights[V * D];
-    const specrt_head_desc rows = {
-        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
+    const specrt_head_desc rows = f32_rows(weights, V, D);
     const specrt_policy_desc desc = {.text = text};
     size_t n;
     c->bytes = fixture_ranks_bundle(V, 2, FIXED, &n);
     for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
-    REQUIRE(specrt_bundle_open_memory(c->bytes, n, "b", NULL, &c->bundle, NULL) == 0);
-    REQUIRE(specrt_head_bind(NULL, &rows, NULL, &c->head, NULL) == 0);
-    REQUIRE(specrt_policy_create(c->bundle, c->head, &desc, &c->policy, NULL) == 0);
+    c->bundle = open_memory(c->bytes, n);
+    c->head = bind_head(NULL, &rows);
+    c->policy = create_policy(c->bundle, c->head, &desc);
 }
 
 static void close_scene(scene *c) {
@@ -42,7 +40,6 @@ static void close_scene(scene *c) {
 
 TEST(lists, "a session drafts from the rows chosen") {
     scene c;
-    specrt_session *s;
     specrt_error err;
     specrt_auto *auto_draft;
     double costs[2 * 4] = {1, 1.1, 1.2, 1.3, 1, 1.2, 1.4, 1.6};
@@ -51,7 +48,7 @@ TEST(lists, "a session drafts from the rows chosen") {
     open_scene(&c, "static:120+window:16@min=0");
     REQUIRE(specrt_auto_create(&desc, NULL, &auto_draft, NULL) == 0);
     specrt_session_params params = {.n_logits = V, .tree = {3, 1, 4}, .auto_draft = auto_draft};
-    REQUIRE(specrt_session_create(c.policy, &params, NULL, &s, &err) == 0);
+    specrt_session *s = create_session(c.policy, &params, NULL);
     root(s, 5);
     float logits[4 * V];
     bool seen[2] = {false, false};
@@ -116,7 +113,7 @@ TEST(session_batch, "sessions of a batch with lists of other lengths") {
         REQUIRE(specrt_auto_create(&desc, NULL, &autos[i], NULL) == 0);
         const specrt_session_params params = {
             .n_logits = V, .tree = {3, 1, 4}, .auto_draft = autos[i]};
-        REQUIRE(specrt_session_create(c.policy, &params, NULL, &s[i], NULL) == 0);
+        s[i] = create_session(c.policy, &params, NULL);
         root(s[i], 5 + i % 2);
         specrt_session_get_beam(s[i], &beam);
         REQUIRE(beam.n == 1);
@@ -171,7 +168,6 @@ static int32_t first_list(const specrt_policy *policy, const int32_t rows[2], in
 static void check_session_tells(int32_t n_lists, const char *text) {
     static float logits[4 * V];
     scene c;
-    specrt_session *s;
     specrt_auto *auto_draft, *twin;
     const double costs[2 * 4] = {1, 1.05, 1.1, 1.15, 1, 1.06, 1.12, 1.18};
     const int32_t rows[2] = {20, FIXED};
@@ -183,7 +179,7 @@ static void check_session_tells(int32_t n_lists, const char *text) {
     REQUIRE(specrt_auto_create(&desc, NULL, &twin, NULL) == 0);
     const specrt_session_params params = {
         .n_logits = V, .tree = {3, 1, 4}, .auto_draft = auto_draft};
-    REQUIRE(specrt_session_create(c.policy, &params, NULL, &s, NULL) == 0);
+    specrt_session *s = create_session(c.policy, &params, NULL);
     root(s, 5);
     for (int i = 0; i < 300; i++) {
         specrt_draft draft;
@@ -235,7 +231,6 @@ TEST(told_chain, "what a session learns of a chain that it did not draft") {
     scene c;
     specrt_auto_stats before, after;
     specrt_auto *auto_draft;
-    specrt_session *s;
     specrt_beam beam;
     float hidden[D] = {1};
     const double costs[] = {1, 1.01, 1.02, 1.03, 1, 1.02, 1.04, 1.06};
@@ -245,7 +240,7 @@ TEST(told_chain, "what a session learns of a chain that it did not draft") {
     REQUIRE(specrt_auto_create(&desc, NULL, &auto_draft, NULL) == 0);
     const specrt_session_params params = {
         .tree = {3, 1, 4}, .auto_draft = auto_draft, .n_logits = V + 8};
-    REQUIRE(specrt_session_create(c.policy, &params, NULL, &s, NULL) == 0);
+    specrt_session *s = create_session(c.policy, &params, NULL);
     root(s, 5);
     for (specrt_session_get_beam(s, &beam); beam.n > 0;)
         REQUIRE(specrt_session_expand(s, hidden, NULL, 1, &beam) == 0);

@@ -56,10 +56,8 @@ TEST(first_terminator, "token 0 may end a text, too: it is a member from the sta
     const specrt_policy_desc desc = {
         .text = "window:40@min=0", .terminators = &(int32_t){0}, .n_terminators = 1};
     const specrt_session_params params = {.tree = {3, 1, 4}, .n_logits = V};
-    specrt_policy *policy;
-    specrt_session *s;
-    REQUIRE(specrt_policy_create(bundle, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
+    specrt_policy *policy = create_policy(bundle, head, &desc);
+    specrt_session *s = create_session(policy, &params, NULL);
     root(s, 9);
     CHECK(specrt_session_member(s, 0, 0) != SPECRT_MEMBER_NO);
     CHECK(specrt_session_member(s, 3, 0) != SPECRT_MEMBER_NO); /* the fixture's */
@@ -79,13 +77,10 @@ TEST(padding, "heads are padded: rows behind the vocabulary stand for no token")
     open_all();
     const specrt_policy_desc desc = {.text = "window:40@min=0", .n_vocab = V - 4};
     const specrt_session_params params = {.tree = {3, 1, 4}, .n_logits = V - 4};
-    specrt_policy *policy;
-    specrt_session *s;
     specrt_head_desc rows = pair_head();
-    specrt_head *padded;
-    REQUIRE(specrt_head_bind(NULL, &rows, NULL, &padded, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_policy_create(NULL, padded, &desc, &policy, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
+    specrt_head *padded = bind_head(NULL, &rows);
+    specrt_policy *policy = create_policy(NULL, padded, &desc);
+    specrt_session *s = create_session(policy, &params, NULL);
     CHECK_INT(s->pool->n_ids, V);
     for (int32_t id = 0; id < V; id++) CHECK_INT(specrt__pool_valid(s->pool, id), id < V - 4);
     specrt_session_close(s);
@@ -117,9 +112,6 @@ TEST(shape, "drafts are of the distribution that a scaled and capped head has") 
         bool sampled = i % 2;
         double distribution[V];
         float hidden[D];
-        specrt_head *shaped;
-        specrt_policy *policy;
-        specrt_session *s;
         specrt_beam beam;
         specrt_head_desc desc = pair_head();
         desc.logit_scale = shapes[i / 2][0];
@@ -130,9 +122,9 @@ TEST(shape, "drafts are of the distribution that a scaled and capped head has") 
                                         .sampling = {.temperature = 0.7f, .seed = 2, .session = 1},
                                         .draft =
                                             sampled ? SPECRT_DRAFT_SAMPLED : SPECRT_DRAFT_TOP_K};
-        REQUIRE(specrt_head_bind(bundle, &desc, NULL, &shaped, NULL) == SPECRT_STATUS_OK);
-        REQUIRE(!specrt_policy_create(bundle, shaped, &wanted, &policy, NULL));
-        REQUIRE(!specrt_session_create(policy, &params, NULL, &s, NULL));
+        specrt_head *shaped = bind_head(bundle, &desc);
+        specrt_policy *policy = create_policy(bundle, shaped, &wanted);
+        specrt_session *s = create_session(policy, &params, NULL);
         root(s, 9);
         pair_hidden(&models, 3, 9, hidden);
         REQUIRE(specrt_session_expand(s, hidden, NULL, 1, &beam) == SPECRT_STATUS_OK);

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include "specrt.h"
 #include "specrt/pair.h"
-#include "test.h"
+#include "opened.h"
 
 enum { V = PAIR_V, N_LOGITS = V + 12, D = PAIR_D, MOST = 600, N_ANSWER = 24, BRANCH = 3 };
 
@@ -44,10 +44,10 @@ typedef struct app {
 static void open_all(void) {
     if (head) return;
     specrt_head_desc desc = pair_head();
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    head = bind_head(NULL, &desc);
     for (int i = 0; i < 3; i++) {
         const specrt_policy_desc pd = {.text = texts[i], .n_vocab = V};
-        REQUIRE(specrt_policy_create(NULL, head, &pd, &policies[i], NULL) == SPECRT_STATUS_OK);
+        policies[i] = create_policy(NULL, head, &pd);
     }
 }
 
@@ -65,8 +65,8 @@ static app *app_open_as(int policy, float temperature, bool samples) {
     REQUIRE(a != NULL);
     open_all();
     a->sampling = params.sampling;
-    REQUIRE(!specrt_session_create(policies[policy], &params, NULL, &a->s, NULL));
-    REQUIRE(!specrt_verifier_create(N_LOGITS, V, &params.sampling, NULL, &a->plain, NULL));
+    a->s = create_session(policies[policy], &params, NULL);
+    a->plain = create_verifier(N_LOGITS, V, &params.sampling);
     a->samples = samples;
     a->text[a->n++] = 7;
     return a;
@@ -527,7 +527,7 @@ TEST(widths, "wrong widths and requests") {
     CHECK_INT(specrt_session_create(policies[0], &params, NULL, &s, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "session: expected a number of 1 or more");
     params.sampling.session = 1;
-    REQUIRE(!specrt_session_create(policies[0], &params, NULL, &s, &err));
+    s = create_session(policies[0], &params, NULL);
     const specrt_sampling unnumbered = {.temperature = 1};
     const struct {
         specrt_request request;
@@ -571,9 +571,8 @@ TEST(keys, "seed, session and generation are three numbers") {
     enum { N = 4, LENGTH = 12 };
     int32_t text[N * N * N][LENGTH];
     const specrt_session_params params = params_of(1.5f);
-    specrt_session *s;
     open_all();
-    REQUIRE(!specrt_session_create(policies[0], &params, NULL, &s, NULL));
+    specrt_session *s = create_session(policies[0], &params, NULL);
     for (int again = 0; again < 2; again++)
         for (int i = 0; i < N * N * N; i++) {
             const specrt_sampling key = {.temperature = 1.5f,

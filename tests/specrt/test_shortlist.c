@@ -13,9 +13,8 @@ static void *counted_malloc(size_t n) {
 #include "core/shortlist.h"
 #undef malloc
 
-#include "fixture.h"
 #include "base/parallel.h"
-#include "test.h"
+#include "opened.h"
 
 enum { N_COLS = 96 };
 
@@ -62,7 +61,7 @@ static list *list_make(const int32_t sizes[3], const specrt_env *env, uint64_t s
                                           NULL,          0};
         done += sizes[s];
     }
-    specrt_head_desc desc = {.rows = l->rows, .n_rows = 1, .n_cols = 1, .dtype = SPECRT_DTYPE_F32};
+    specrt_head_desc desc = f32_rows(l->rows, 1, 1);
     REQUIRE(specrt_head_bind(NULL, &desc, env, &l->head, NULL) == SPECRT_STATUS_OK);
     l->shortlist = (specrt_shortlist){&l->head->compute, l->segments, 3, n, N_COLS, NULL};
     return l;
@@ -193,7 +192,7 @@ TEST(shape, "scaled and capped logits and their probabilities by the definition"
                                  .logit_scale = shapes[t][0],
                                  .softcap = shapes[t][1]};
         specrt_head_close(l->head);
-        REQUIRE(specrt_head_bind(NULL, &desc, NULL, &l->head, NULL) == SPECRT_STATUS_OK);
+        l->head = bind_head(NULL, &desc);
         l->shortlist.compute = &l->head->compute;
         l->segments[1].masked = masked, l->segments[1].n_masked = 2;
         for (int i = 0; i < N * N_COLS; i++) hidden[i] = fixture_normal(&seed);

@@ -9,8 +9,7 @@
 #include "decode/session.h"
 #include "sources/scan.h"
 #include "sources/sketch.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 #include "specrt/root.h"
 #include "quantise.h"
 
@@ -46,10 +45,10 @@ static void world_open(world *w, const char *policy) {
     specrt_error err = {SPECRT_STATUS_OK, ""};
     specrt_bundle_open_memory(w->bytes, w->n_bytes, "b", NULL, &w->bundle, &err);
     CHECK_STR(err.msg, "");
-    REQUIRE(!specrt_head_bind(w->bundle, &desc, NULL, &w->head, &err));
+    w->head = bind_head(w->bundle, &desc);
     specrt_policy_create(w->bundle, w->head, &pd, &w->policy, &err);
     CHECK_STR(err.msg, "");
-    REQUIRE(!specrt_session_create(w->policy, &params, NULL, &w->session, &err));
+    w->session = create_session(w->policy, &params, NULL);
     REQUIRE(!specrt_bundle_sketch(w->bundle, &w->view, &err));
 }
 
@@ -587,9 +586,8 @@ TEST(least, "one row of one column is a head, too") {
     uint8_t *section = fixture_sketch(1, 1, 32, 7, &n_sketch);
     fixture_section s = {"sketch", 3, 32, section, n_sketch, n_sketch};
     uint8_t *bytes = fixture_bundle(&s, 1, &n);
-    specrt_bundle *bundle;
     specrt_sketch view;
-    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
+    specrt_bundle *bundle = open_memory(bytes, n);
     CHECK_INT(specrt_bundle_sketch(bundle, &view, NULL), SPECRT_STATUS_OK);
     CHECK(view.header->n_rows == 1 && view.header->n_cols == 1);
     specrt_bundle_close(bundle);
@@ -603,7 +601,7 @@ TEST(refused, "signs, heads, a missing bundle, clusters that are not there") {
     static world w;
     specrt_error err;
     specrt_policy *policy;
-    specrt_head_desc desc = {.rows = w.rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 96, .n_cols = 24};
+    specrt_head_desc desc = f32_rows(w.rows, 96, 24);
     specrt_policy_desc pd = {.text = "sketch:5@signs=128"};
     specrt_head *other, *narrow;
     world_make(&w, 97, 24, 96, false);
@@ -614,12 +612,12 @@ TEST(refused, "signs, heads, a missing bundle, clusters that are not there") {
     CHECK_INT(specrt_policy_create(w.bundle, w.head, &pd, &policy, &err), SPECRT_STATUS_OK);
     specrt_policy_close(policy);
     pd.text = "sketch:5";
-    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &other, &err));
+    other = bind_head(NULL, &desc);
     CHECK_INT(specrt_policy_create(w.bundle, other, &pd, &policy, &err),
               SPECRT_STATUS_BUNDLE_MISMATCH);
     CHECK_HAS(err.msg, "expected a head [97, 24], found [96, 24]");
     desc.n_rows = 97, desc.n_cols = 23;
-    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &narrow, &err));
+    narrow = bind_head(NULL, &desc);
     CHECK_INT(specrt_policy_create(w.bundle, narrow, &pd, &policy, &err),
               SPECRT_STATUS_BUNDLE_MISMATCH);
     CHECK_HAS(err.msg, "expected a head [97, 24], found [97, 23]");
@@ -651,7 +649,7 @@ static void check_damage(world *w, size_t at, const void *with, size_t n, specrt
     memcpy(kept, w->bytes + at, n);
     memcpy(w->bytes + at, with, n);
     fixture_seal(w->bytes, w->n_bytes);
-    REQUIRE(!specrt_bundle_open_memory(w->bytes, w->n_bytes, "b", NULL, &w->bundle, &err));
+    w->bundle = open_memory(w->bytes, w->n_bytes);
     CHECK_INT(specrt_bundle_sketch(w->bundle, &view, &err), status);
     CHECK_HAS(err.msg, "b: section 'sketch': ");
     CHECK_HAS(err.msg, what);

@@ -5,9 +5,8 @@
 #include "decode/policy.h"
 #include "decode/session.h"
 #include "decode/snapshot.h"
-#include "fixture.h"
 #include "pair.h"
-#include "test.h"
+#include "opened.h"
 
 enum { V = PAIR_V, D = PAIR_D, N_PROMPT = 24, MAX_STREAM = 1024, MAX_BYTES = 1 << 16 };
 
@@ -20,7 +19,6 @@ static specrt_stock *stock; /* NULL: sessions have rows of their own */
 /* swaps: the ranked ids at this place and the next change places; -1: none do. */
 static specrt_bundle *open_bundle(int32_t n_default, int32_t swaps, uint8_t **bytes) {
     size_t n_ranks, n_graph, n;
-    specrt_bundle *opened;
     uint8_t *ranks = fixture_ranks(V, 2, n_default, &n_ranks);
     uint8_t *graph = fixture_graph(V, 6, NULL, 5, &n_graph);
     int32_t *ids = (int32_t *)(void *)(ranks + n_ranks) - V, id = ids[swaps + 1];
@@ -29,7 +27,7 @@ static specrt_bundle *open_bundle(int32_t n_default, int32_t swaps, uint8_t **by
         {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, graph, n_graph, n_graph},
         {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, ranks, n_ranks, n_ranks}};
     *bytes = fixture_bundle(sections, 2, &n); /* the bundle lies in it */
-    REQUIRE(!specrt_bundle_open_memory(*bytes, n, "b", NULL, &opened, NULL));
+    specrt_bundle *opened = open_memory(*bytes, n);
     free(ranks);
     free(graph);
     return opened;
@@ -76,11 +74,7 @@ static void run_now(void *user, specrt_task *task) {
 
 static specrt_policy *make_policy(const char *text, const specrt_bundle *from) {
     specrt_policy_desc desc = {.text = text};
-    specrt_policy *policy;
-    specrt_error err = {SPECRT_STATUS_OK, ""};
-    specrt_policy_create(from, head, &desc, &policy, &err);
-    CHECK_STR(err.msg, "");
-    REQUIRE(policy != NULL);
+    specrt_policy *policy = create_policy(from, head, &desc);
     return policy;
 }
 
@@ -91,11 +85,7 @@ static specrt_session *make_session(const specrt_policy *policy, const setting *
                                     .draft = set->draft,
                                     .submit = run_now,
                                     .stock = stock};
-    specrt_session *s;
-    specrt_error err = {SPECRT_STATUS_OK, ""};
-    specrt_session_create(policy, &params, NULL, &s, &err);
-    CHECK_STR(err.msg, "");
-    REQUIRE(s != NULL);
+    specrt_session *s = create_session(policy, &params, NULL);
     return s;
 }
 
@@ -512,8 +502,7 @@ TEST(mismatch, "another policy or vocabulary") {
     specrt_session_close(s);
     specrt_policy_desc desc = {.text = "static:12+window:48", .n_vocab = V, .n_terminators = 1};
     desc.terminators = &(int32_t){17};
-    specrt_policy *ends;
-    REQUIRE(!specrt_policy_create(bundle, head, &desc, &ends, NULL));
+    specrt_policy *ends = create_policy(bundle, head, &desc);
     s = make_session(ends, &settings[2]);
     refuses(s, bytes, n, SPECRT_STATUS_SESSION_MISMATCH, "digest");
     specrt_session_close(s);

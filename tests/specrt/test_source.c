@@ -2,8 +2,7 @@
  * sessions. */
 #define SPECRT_STATIC
 #include "examples/own_source.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 #include "specrt/root.h"
 
 enum { V = 50, D = 4, LAST = 7, N_CYCLES = 300 };
@@ -12,8 +11,7 @@ enum { V = 50, D = 4, LAST = 7, N_CYCLES = 300 };
 
 static specrt_policy *make_policy(const specrt_head *head) {
     specrt_policy_desc desc = {.text = POLICY};
-    specrt_policy *policy;
-    REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    specrt_policy *policy = create_policy(NULL, head, &desc);
     CHECK_STR(specrt_policy_get_info(policy)->text, POLICY);
     CHECK_INT(specrt_policy_get_info(policy)->bound, 1 + LAST);
     return policy;
@@ -22,8 +20,7 @@ static specrt_policy *make_policy(const specrt_head *head) {
 static specrt_session *make_session(const specrt_policy *policy) {
     specrt_session_params params = {.n_logits = V,
                                     .tree = {.num_steps = 2, .topk = 1, .num_draft_tokens = 3}};
-    specrt_session *session;
-    REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
+    specrt_session *session = create_session(policy, &params, NULL);
     return session;
 }
 
@@ -44,11 +41,10 @@ TEST(recent, "a source of one's own learns, is saved and begins anew") {
     static float rows[V * D];
     static int32_t output[3 * N_CYCLES + 1];
     static uint8_t saved[1 << 16];
-    specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
-    specrt_head *head;
+    specrt_head_desc desc = f32_rows(rows, V, D);
     uint64_t random = 7;
     size_t n_saved = 0;
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+    specrt_head *head = bind_head(NULL, &desc);
     specrt_policy *policy = make_policy(head);
     specrt_session *s[2] = {make_session(policy), make_session(policy)};
     for (int round = 0; round < 2; round++) {

@@ -6,8 +6,7 @@
 #include "core/pool.h"
 #include "decode/session.h"
 #include "base/parallel.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 #include "specrt/root.h"
 #include "zeroed.h"
 
@@ -54,11 +53,9 @@ static void world_open(world *w, specrt_dtype dtype, bool biased, const char *po
     specrt_head_desc desc = {.rows = w->rows, .dtype = dtype, .n_rows = V, .n_cols = D};
     specrt_policy_desc wanted = {.text = policy};
     if (biased) desc.bias = w->bias;
-    REQUIRE(specrt_bundle_open_memory(w->bytes, n, "b", NULL, &w->bundle, NULL) ==
-            SPECRT_STATUS_OK);
+    w->bundle = open_memory(w->bytes, n);
     REQUIRE(specrt_head_bind(w->bundle, &desc, env, &w->head, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_policy_create(w->bundle, w->head, &wanted, &w->policy, NULL) ==
-            SPECRT_STATUS_OK);
+    w->policy = create_policy(w->bundle, w->head, &wanted);
 }
 
 static void world_close(world *w) {
@@ -139,10 +136,9 @@ static void open_sessions(world *w, const specrt_session_params *kind, specrt_se
         specrt_session_params params = *kind;
         params.sampling.session = (uint64_t)(i + 1);
         params.stock = w->stock;
-        REQUIRE(specrt_session_create(w->policy, &params, NULL, &held[i], NULL) ==
-                SPECRT_STATUS_OK);
+        held[i] = create_session(w->policy, &params, NULL);
         params.stock = NULL;
-        REQUIRE(specrt_session_create(w->policy, &params, NULL, &own[i], NULL) == SPECRT_STATUS_OK);
+        own[i] = create_session(w->policy, &params, NULL);
         for (int j = 0; j < 24; j++) text[j] = j < 12 ? 5 * j : random_below(V - 1);
         for (int k = 0; k < 2; k++) {
             specrt_session *s = k ? own[i] : held[i];
@@ -320,7 +316,7 @@ TEST(full, "a full stock refuses the next session, not a row") {
     open_stock(&w, COSTS_DEFAULT, 2 * bound);
     params.stock = w.stock;
     for (int i = 0; i < 2; i++) {
-        REQUIRE(specrt_session_create(w.policy, &params, NULL, &s[i], NULL) == SPECRT_STATUS_OK);
+        s[i] = create_session(w.policy, &params, NULL);
         for (int32_t j = 0; j < 100; j++) text[j] = 50 + 300 * i + j;
         REQUIRE(specrt_session_begin(s[i], NULL) == SPECRT_STATUS_OK);
         REQUIRE(specrt_session_prefill(s[i], text, 100, NULL) == SPECRT_STATUS_OK);
@@ -369,7 +365,7 @@ TEST(refused, "what is no stock, and another head's") {
     CHECK_HAS(err.msg, "another head");
     specrt_policy *indexed;
     specrt_policy_desc text = {.text = "window:40@rows=indexed"};
-    REQUIRE(specrt_policy_create(NULL, w.head, &text, &indexed, &err) == SPECRT_STATUS_OK);
+    indexed = create_policy(NULL, w.head, &text);
     CHECK_INT(specrt_session_create(indexed, &params, NULL, &s, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "expected rows=packed with params.stock");
     specrt_policy_close(indexed);
@@ -407,8 +403,7 @@ TEST(memory, "memory is asked for in create, and given back where there is too l
         CHECK_INT(w.stock->n_sessions, s[0] != NULL);
         CHECK_INT(w.stock->n_promised, s[0] ? s[0]->pool->capacity : 0);
     }
-    for (int i = 1; i < 4; i++)
-        REQUIRE(specrt_session_create(w.policy, &params, &env, &s[i], NULL) == SPECRT_STATUS_OK);
+    for (int i = 1; i < 4; i++) s[i] = create_session(w.policy, &params, &env);
     int64_t n_calls = a.n_calls;
     for (int i = 0; i < 4; i++) root(s[i], 7 * i);
     REQUIRE(specrt_session_expand_batch(s, 4, hidden, NULL, 4, beams) == SPECRT_STATUS_OK);

@@ -4,8 +4,7 @@
 #include "core/shortlist.h"
 #include "core/pool.h"
 #include "decode/session.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 #include "specrt/root.h"
 
 enum { N_IDS = 121, N_COLS = 256, N_STATIC = 20, SIZE = 12, TOPK = 5, DEGREE = 40 };
@@ -73,11 +72,11 @@ static void world_make(world *w, specrt_dtype dtype, const char *policy) {
     specrt_session_params params = {.n_logits = N_IDS,
                                     .tree = {.num_steps = 4, .topk = TOPK, .num_draft_tokens = 12}};
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    REQUIRE(!specrt_bundle_open_memory(w->bytes, n, "b", NULL, &w->bundle, &err));
+    w->bundle = open_memory(w->bytes, n);
     REQUIRE(!specrt_bundle_cograph(w->bundle, &w->graph, &err));
-    REQUIRE(!specrt_head_bind(w->bundle, &desc, NULL, &w->head, &err));
-    REQUIRE(!specrt_policy_create(w->bundle, w->head, &pd, &w->policy, &err));
-    REQUIRE(!specrt_session_create(w->policy, &params, NULL, &w->session, &err));
+    w->head = bind_head(w->bundle, &desc);
+    w->policy = create_policy(w->bundle, w->head, &pd);
+    w->session = create_session(w->policy, &params, NULL);
 }
 
 static void world_free(world *w) {
@@ -215,19 +214,17 @@ TEST(missing, "a bundle without the graph, no bundle") {
     static float rows[N_IDS * 32];
     size_t n;
     specrt_error err;
-    specrt_bundle *bundle;
-    specrt_head *head;
     specrt_policy *policy;
-    specrt_head_desc desc = {
-        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = 32};
+    specrt_head_desc desc = f32_rows(rows, N_IDS, 32);
     specrt_policy_desc pd = {.text = "static:20+successor"};
     uint8_t *bytes = fixture_ranks_bundle(N_IDS, 1, N_STATIC, &n);
-    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, &err));
-    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, &err));
+    specrt_bundle *bundle = open_memory(bytes, n);
+    specrt_head *head = bind_head(NULL, &desc);
     CHECK_INT(specrt_policy_create(bundle, head, &pd, &policy, &err),
               SPECRT_STATUS_BUNDLE_SECTION_MISSING);
-    CHECK_STR(err.msg,
-              "policy 'static:20+successor': b: has no section 'cograph'; cograph-build builds it");
+    CHECK_STR(
+        err.msg,
+        "policy 'static:20+successor': b.specb: has no section 'cograph'; cograph-build builds it");
     pd.text = "window:100+successor";
     CHECK_INT(specrt_policy_create(NULL, head, &pd, &policy, &err),
               SPECRT_STATUS_BUNDLE_SECTION_MISSING);
@@ -246,8 +243,7 @@ TEST(narrow_head, "a graph of more tokens than the head has rows") {
     uint8_t *graph = graph_make(&n_graph);
     const fixture_section section = {"cograph", 1, 16, graph, n_graph, n_graph};
     uint8_t *bytes = fixture_bundle(&section, 1, &n);
-    specrt_bundle *bundle;
-    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
+    specrt_bundle *bundle = open_memory(bytes, n);
     for (int32_t i = 0; i < N_IDS - 2; i++) ids[i] = i;
     for (int i = 0; i < 3; i++) { /* a row too few, few rows, as many rows as tokens */
         const specrt_head_desc desc = {.rows = rows,
@@ -255,10 +251,9 @@ TEST(narrow_head, "a graph of more tokens than the head has rows") {
                                        .n_rows = i < 2 ? N_IDS - 2 : N_IDS - 1,
                                        .n_cols = 32,
                                        .ids = i == 1 ? ids : NULL};
-        specrt_head *head;
         specrt_policy *policy;
         specrt_error err = {SPECRT_STATUS_OK, ""};
-        REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, NULL));
+        specrt_head *head = bind_head(NULL, &desc);
         specrt_policy_create(bundle, head, &pd, &policy, &err);
         CHECK_INT(err.status, i ? SPECRT_STATUS_OK : SPECRT_STATUS_BUNDLE_MISMATCH);
         CHECK_HAS(err.msg, i ? "" : "successor: the graph has 120 tokens, the head 119 rows");

@@ -3,7 +3,7 @@
 #include "specrt.h"
 #include "decode/verify.h"
 #include "distribution.h"
-#include "test.h"
+#include "opened.h"
 
 static uint64_t random_state = 2463534242u;
 static double random_real(void) {
@@ -31,8 +31,7 @@ TEST(distribution, "draws follow temperature, top-k, top-p and min-p") {
         enum { N = 40000 };
         double p[V];
         int seen[V] = {0};
-        specrt_verifier *v;
-        REQUIRE(specrt_verifier_create(V, V, &settings[k], NULL, &v, NULL) == SPECRT_STATUS_OK);
+        specrt_verifier *v = create_verifier(V, V, &settings[k]);
         distribution_of(logits, V, &settings[k], p);
         for (int64_t i = 0; i < N; i++) seen[specrt_verifier_draw(v, logits, i)]++;
         CHECK(distribution_holds(distribution_fit_of(seen, p, V, N)));
@@ -73,8 +72,7 @@ TEST(filters, "they keep the definition's tokens, at any size and under ties") {
             if (round % 5 == 0) logits[i] = floorf(logits[i]); /* many ties */
             if (i != n / 2 && random_real() < 0.02) logits[i] = -INFINITY;
         }
-        specrt_verifier *v;
-        REQUIRE(specrt_verifier_create(n, n, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+        specrt_verifier *v = create_verifier(n, n, &s);
         check_weights(v, logits, n);
         specrt_verifier_close(v);
     }
@@ -114,11 +112,10 @@ static void check_picks(const specrt_sampling *s, float *logits, int n, int n_dr
     static double p[DISTRIBUTION_MAX_VOCAB], rest[DISTRIBUTION_MAX_VOCAB];
     int32_t ids[8];
     float probs[8];
-    specrt_verifier *v;
     specrt_verdict verdict;
     specrt_draft_distribution distribution = {block_edges(n, ids), ids, probs};
     double q = 1.0 / distribution.n, left = 0;
-    REQUIRE(specrt_verifier_create(n, n, s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt_verifier *v = create_verifier(n, n, s);
     check_weights(v, logits, n);
     distribution_of(logits, n, s, p);
     for (int64_t at = 0; at < n_draws; at++) {
@@ -167,10 +164,9 @@ TEST(pick_edges, "a draw of 0, and draws on a running sum: tokens without mass a
     enum { N = 3000 };
     static float logits[N];
     const specrt_sampling s = {1, 0, 0, 0, 1, 1, 0};
-    specrt_verifier *v;
     for (int i = 0; i < N; i++) logits[i] = -INFINITY;
     logits[1500] = logits[1501] = logits[2900] = logits[2901] = 0; /* the first block has none */
-    REQUIRE(specrt_verifier_create(N, N, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt_verifier *v = create_verifier(N, N, &s);
     specrt__verify_distribution(v, logits);
     static const int32_t expected[] = {1500, 1501, 2900, 2901};
     for (int i = 0; i < 4; i++) {
@@ -203,9 +199,8 @@ TEST(page_end, "logits that end where a page does: nothing behind the last one i
             int n = sizes[size];
             fixture_pages pages = fixture_pages_open((size_t)n * sizeof(float));
             float *logits = (float *)(void *)pages.bytes;
-            specrt_verifier *v;
             for (int i = 0; i < n; i++) logits[i] = (float)(4 * random_real());
-            REQUIRE(specrt_verifier_create(n, n, &filters[f], NULL, &v, NULL) == SPECRT_STATUS_OK);
+            specrt_verifier *v = create_verifier(n, n, &filters[f]);
             for (int k = 0; k < 3; k++) CHECK(specrt_verifier_draw(v, logits, k) < n);
             specrt_verifier_close(v);
             fixture_pages_close(&pages);
@@ -215,8 +210,7 @@ TEST(page_end, "logits that end where a page does: nothing behind the last one i
 /* Whether draws give the tokens from `first` to before `end`, and no other; each has an eighth at least. */
 static void check_drawn(const specrt_sampling *s, const float *logits, int first, int end) {
     int seen[6] = {0};
-    specrt_verifier *v;
-    REQUIRE(specrt_verifier_create(6, 6, s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt_verifier *v = create_verifier(6, 6, s);
     for (int64_t at = 0; at < 200; at++) {
         int32_t drawn = specrt_verifier_draw(v, logits, at);
         REQUIRE(drawn >= 0 && drawn < 6);
@@ -245,8 +239,7 @@ TEST(nucleus_edge, "where the running sum is the mass to the bit, the nucleus en
 TEST(degenerate, "rows of NaN and infinities give the greedy token") {
     float logits[V];
     for (int k = 0; k < N_SETTINGS; k++) {
-        specrt_verifier *v;
-        REQUIRE(specrt_verifier_create(V, V, &settings[k], NULL, &v, NULL) == SPECRT_STATUS_OK);
+        specrt_verifier *v = create_verifier(V, V, &settings[k]);
         for (int i = 0; i < V; i++) logits[i] = -INFINITY;
         CHECK_INT(specrt_verifier_draw(v, logits, 1), -1);
         logits[9] = -1e30f;
@@ -269,9 +262,7 @@ TEST(nan, "NaN is refused wherever it is") {
     const specrt_draft draft = {.n = 2, .tokens = tokens, .parents = parents};
     specrt_verdict verdict;
     for (int k = 0; k < N_SETTINGS; k++) {
-        specrt_verifier *v;
-        REQUIRE(specrt_verifier_create(N, N_VOCAB, &settings[k], NULL, &v, NULL) ==
-                SPECRT_STATUS_OK);
+        specrt_verifier *v = create_verifier(N, N_VOCAB, &settings[k]);
         for (int at = 0; at < N; at++)
             for (int others = 0; others < 3; others++) {
                 for (int i = 0; i < 2 * N; i++) logits[i] = i % 3 || !others ? 0 : -INFINITY;
@@ -301,9 +292,8 @@ TEST(padding, "columns behind the vocabulary are never emitted") {
     for (int k = -1; k < N_SETTINGS; k++) {
         const specrt_sampling *s = k < 0 ? NULL : &settings[k];
         specrt_verifier *wide, *narrow;
-        REQUIRE(specrt_verifier_create(N, N_VOCAB, s, NULL, &wide, NULL) == SPECRT_STATUS_OK);
-        REQUIRE(specrt_verifier_create(N_VOCAB, N_VOCAB, s, NULL, &narrow, NULL) ==
-                SPECRT_STATUS_OK);
+        wide = create_verifier(N, N_VOCAB, s);
+        narrow = create_verifier(N_VOCAB, N_VOCAB, s);
         for (int64_t i = 0; i < 500; i++) {
             CHECK_INT(specrt_verifier_draw(wide, padded, i),
                       specrt_verifier_draw(narrow, plain, i));
@@ -327,17 +317,15 @@ TEST(cold, "a temperature near 0 is greedy, not a division by zero") {
     logits[12] = 1e-3f, logits[2] = -3e38f;
     for (int k = 0; k < 4; k++) {
         specrt_sampling s = {temperatures[k], 0, 0, 0, 1, 1, 0};
-        specrt_verifier *v;
-        REQUIRE(specrt_verifier_create(V, V, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+        specrt_verifier *v = create_verifier(V, V, &s);
         for (int64_t i = 0; i < 20; i++) CHECK_INT(specrt_verifier_draw(v, logits, i), 12);
         specrt_verifier_close(v);
     }
 }
 
 TEST(greedy, "ties to the lower id, NaN never") {
-    specrt_verifier *v;
     float logits[V] = {0};
-    REQUIRE(specrt_verifier_create(V, V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt_verifier *v = create_verifier(V, V, NULL);
     CHECK_INT(specrt_verifier_draw(v, logits, 0), 0);
     logits[5] = logits[9] = 1;
     CHECK_INT(specrt_verifier_draw(v, logits, 3), 5);
@@ -379,11 +367,9 @@ TEST(stream, "whatever is drafted, the stream is the one of plain decoding") {
         enum { LENGTH = 300 };
         int32_t plain[LENGTH + SPECRT_TREE_MAX_NODES] = {1, 2},
                                stream[LENGTH + SPECRT_TREE_MAX_NODES] = {1, 2};
-        specrt_verifier *v;
         specrt_verdict verdict;
         int n_longer = 0;
-        REQUIRE(specrt_verifier_create(V, V, k < 0 ? NULL : &settings[k], NULL, &v, NULL) ==
-                SPECRT_STATUS_OK);
+        specrt_verifier *v = create_verifier(V, V, k < 0 ? NULL : &settings[k]);
         for (int n = 2; n < LENGTH; n++) {
             target(plain[n - 2], plain[n - 1], logits[0]);
             plain[n] = specrt_verifier_draw(v, logits[0], n);
@@ -416,8 +402,7 @@ TEST(propose, "q is the softmax over the list; its tokens come as often as q say
     enum { N = 40000 };
     const float temperatures[] = {1, 0.4f, 3};
     float logits[V], probs[V + 1];
-    specrt_verifier *v;
-    REQUIRE(specrt_verifier_create(V, V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt_verifier *v = create_verifier(V, V, NULL);
     for (int i = 0; i < V; i++) logits[i] = (float)(4 * random_real());
     probs[V] = 7; /* behind the list */
     logits[0] = logits[10] = NAN;
@@ -478,8 +463,7 @@ TEST(rejection, "what is emitted follows p; it is accepted as often as sum min(p
         specrt_sampling plain = {1, 0, 0, 0, 0, 1, 0};
         double p[V], q[N_IDS], expected = 0;
         int seen[V] = {0};
-        specrt_verifier *v;
-        REQUIRE(specrt_verifier_create(V, V, &settings[k], NULL, &v, NULL) == SPECRT_STATUS_OK);
+        specrt_verifier *v = create_verifier(V, V, &settings[k]);
         distribution_of(logits, V, &settings[k], p);
         distribution_of(draft_logits, N_IDS, &plain, q);
         for (int i = 0; i < N_IDS; i++) expected += fmin(p[ids[i]], q[i]);
@@ -498,7 +482,6 @@ TEST(rejection_edges, "p = q, a token listed twice, greedy targets") {
     int32_t ids[V + 2];
     int seen[V] = {0};
     double p[V];
-    specrt_verifier *v;
     specrt_sampling s = {1, 0, 0, 0, 7, 1, 0}, greedy = {0, 0, 0, 0, 0, 1, 0};
     for (int i = 0; i < V; i++) {
         logits[i] = doubled[i] = (float)(3 * random_real());
@@ -506,7 +489,7 @@ TEST(rejection_edges, "p = q, a token listed twice, greedy targets") {
     }
     doubled[V] = doubled[V + 1] = 1;
     ids[V] = ids[V + 1] = 5;
-    REQUIRE(specrt_verifier_create(V, V, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt_verifier *v = create_verifier(V, V, &s);
     CHECK(chain_counts(v, logits, ids, V, logits, N, seen) >= N - 1);
     memset(seen, 0, sizeof seen);
     float probs[V + 2];
@@ -530,7 +513,7 @@ TEST(rejection_edges, "p = q, a token listed twice, greedy targets") {
     specrt__verify_distribution(v, doubled); /* e^-26 is left, of a total of 22 */
     CHECK(!specrt__verify_subtract(v, &distribution));
     specrt_verifier_close(v);
-    REQUIRE(specrt_verifier_create(V, V, &greedy, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    v = create_verifier(V, V, &greedy);
     memset(seen, 0, sizeof seen);
     chain_counts(v, logits, ids, V, logits, 100, seen);
     CHECK_INT(seen[specrt_verifier_draw(v, logits, 0)], 100);
@@ -550,11 +533,10 @@ TEST(refused_drafts, "no root, too many nodes, a negative position") {
     const int32_t ids[1] = {0};
     const specrt_draft_distribution distribution = {1, ids, probs};
     specrt_draft_distribution distributions[SPECRT_TREE_MAX_NODES];
-    specrt_verifier *v;
     specrt_verdict verdict;
     for (int i = 0; i <= SPECRT_TREE_MAX_NODES; i++) parents[i] = i - 1;
     for (int i = 0; i < SPECRT_TREE_MAX_NODES; i++) distributions[i] = distribution;
-    REQUIRE(specrt_verifier_create(V, V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt_verifier *v = create_verifier(V, V, NULL);
     const struct {
         int32_t n;
         int64_t position;
@@ -583,10 +565,9 @@ TEST(before, "what lies before a draft is not of it, though it looks like the ro
     float logits[2 * V] = {0};
     const int32_t tokens[3] = {4, 9, 4}, parents[3] = {0, -1, 0};
     const specrt_draft draft = {.n = 2, .tokens = tokens + 1, .parents = parents + 1};
-    specrt_verifier *v;
     specrt_verdict verdict;
     logits[4] = 2;
-    REQUIRE(specrt_verifier_create(V, V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt_verifier *v = create_verifier(V, V, NULL);
     REQUIRE(!specrt_verify_tree(v, &draft, logits, 0, &verdict));
     CHECK_INT(verdict.n, 2);
     CHECK_INT(verdict.nodes[1], 1);
@@ -614,10 +595,9 @@ TEST(refused_distributions, "what is no distribution over the vocabulary") {
         {{3, -1}, {1, 0}, SPECRT_STATUS_OK}, /* a masked row may stand for no token */
         {{3, INT32_MAX}, {1, 0}, SPECRT_STATUS_OK},
         {{3, 4}, {NAN, 0.5f}, SPECRT_STATUS_BAD_ARG}};
-    specrt_verifier *v;
     specrt_verdict verdict;
     const int32_t token = 3;
-    REQUIRE(specrt_verifier_create(V, V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt_verifier *v = create_verifier(V, V, NULL);
     for (size_t i = 0; i < sizeof distributions / sizeof *distributions; i++) {
         const specrt_draft_distribution distribution = {2, distributions[i].ids,
                                                         distributions[i].probs};
@@ -630,10 +610,9 @@ TEST(refused_distributions, "what is no distribution over the vocabulary") {
 TEST(greedy_chain, "ties of a greedy target go to the lower id") {
     float logits[2 * V] = {0}, probs[1] = {1};
     const int32_t tied[2] = {4, 9};
-    specrt_verifier *v;
     specrt_verdict verdict;
     logits[4] = logits[9] = 2;
-    REQUIRE(specrt_verifier_create(V, V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt_verifier *v = create_verifier(V, V, NULL);
     for (int i = 0; i < 2; i++) {
         const specrt_draft_distribution distribution = {1, &tied[i], probs};
         REQUIRE(!specrt_verify_chain(v, &tied[i], &distribution, 1, logits, i, &verdict));

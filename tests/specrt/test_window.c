@@ -1,7 +1,6 @@
 /* test_window.c : MicroSpec's window against lists and slices written out, over long histories. */
 #include "specrt.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 #include <stdbool.h>
 
 /* The head has no row for INVALID. */
@@ -242,12 +241,11 @@ static specrt_policy *policy_of(const specrt_head *head, const setting *s) {
                              *const only[] = {"both", "ctx", "ext"}, *const on[] = {"off", "on"};
     char text[200];
     specrt_policy_desc desc = {.text = text, .n_vocab = N_IDS};
-    specrt_policy *policy;
     snprintf(text, sizeof text,
              "window:%d@mode=%s@kpre=%d@kver=%d@positions=%s@only=%s@emitted=%s@min=%d",
              (int)s->size, modes[s->mode], (int)s->kpre, (int)s->kver, positions[s->positions],
              only[s->only], on[s->emitted], (int)s->min);
-    REQUIRE(!specrt_policy_create(NULL, head, &desc, &policy, NULL));
+    specrt_policy *policy = create_policy(NULL, head, &desc);
     return policy;
 }
 
@@ -258,13 +256,12 @@ static void run_history(const setting *set_up, int n_cycles) {
     specrt_head_desc desc = {
         .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS - 1, .n_cols = 4, .ids = ids};
     specrt_session_params params = {.tree = {1, 1, 2}, .n_logits = N_LOGITS};
-    specrt_head *head;
     for (int32_t i = 0; i < N_IDS - 1; i++) ids[i] = i + (i >= INVALID);
     memset(&h, 0, sizeof h);
     h.o.set_up = *set_up;
-    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, NULL));
+    specrt_head *head = bind_head(NULL, &desc);
     specrt_policy *policy = policy_of(head, set_up);
-    REQUIRE(!specrt_session_create(policy, &params, NULL, &h.session, NULL));
+    h.session = create_session(policy, &params, NULL);
     for (int sequence = 0; sequence < 2; sequence++) { /* the second finds nothing of the first */
         h.o.n_stream = h.o.n_list = h.o.n_set = h.o.n_seed = 0;
         REQUIRE(!specrt_session_begin(h.session, NULL));
@@ -309,13 +306,11 @@ TEST(long, "many cycles through several topics") {
 TEST(prompt_logits, "logits of the prompt are asked for where some of them are looked at") {
     static const float rows[8 * 4];
     static const char *const texts[] = {"window:4@kpre=0", "window:4@kpre=1"};
-    specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 8, .n_cols = 4};
-    specrt_head *head;
-    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, NULL));
+    specrt_head_desc desc = f32_rows(rows, 8, 4);
+    specrt_head *head = bind_head(NULL, &desc);
     for (int i = 0; i < 2; i++) {
         specrt_policy_desc pd = {.text = texts[i], .n_vocab = 8};
-        specrt_policy *policy;
-        REQUIRE(!specrt_policy_create(NULL, head, &pd, &policy, NULL));
+        specrt_policy *policy = create_policy(NULL, head, &pd);
         CHECK_INT(specrt_policy_get_info(policy)->needs_prompt_logits, i);
         specrt_policy_close(policy);
     }
@@ -327,13 +322,12 @@ TEST(indexed_refused, "rows that are decoded as they are packed cannot be read w
     specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_Q4_0, .n_rows = 8, .n_cols = 32};
     specrt_policy_desc pd = {.text = "window:4@rows=indexed", .n_vocab = 8};
     specrt_policy *policy;
-    specrt_head *head;
     specrt_error err = {0};
-    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, NULL));
+    specrt_head *head = bind_head(NULL, &desc);
     CHECK_INT(specrt_policy_create(NULL, head, &pd, &policy, &err), SPECRT_STATUS_UNSUPPORTED);
     CHECK_HAS(err.msg, "rows=indexed: expected a head of f32, f16, bf16 or q8_0, found q4_0");
     pd.text = "window:4@rows=packed";
-    REQUIRE(!specrt_policy_create(NULL, head, &pd, &policy, &err));
+    policy = create_policy(NULL, head, &pd);
     CHECK(strcmp(specrt_policy_get_info(policy)->text, "window:4") == 0);
     specrt_policy_close(policy);
     specrt_head_close(head);

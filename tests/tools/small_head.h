@@ -2,8 +2,7 @@
 #ifndef SMALL_HEAD_H
 #define SMALL_HEAD_H
 
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 
 enum { V = 100, D = 8 };
 
@@ -15,20 +14,18 @@ typedef struct small_head {
 
 static inline void small_head_open(small_head *s) {
     static float weights[V * D];
-    const specrt_head_desc rows = {
-        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
+    const specrt_head_desc rows = f32_rows(weights, V, D);
     uint64_t state = 5;
     size_t n;
     for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
     s->bytes = fixture_ranks_bundle(V, 2, 60, &n);
-    REQUIRE(!specrt_bundle_open_memory(s->bytes, n, "b", NULL, &s->bundle, NULL));
-    REQUIRE(!specrt_head_bind(NULL, &rows, NULL, &s->head, NULL));
+    s->bundle = open_memory(s->bytes, n);
+    s->head = bind_head(NULL, &rows);
 }
 
 static inline specrt_policy *small_head_policy(const small_head *s, const char *text) {
     const specrt_policy_desc desc = {.text = text};
-    specrt_policy *policy;
-    REQUIRE(!specrt_policy_create(s->bundle, s->head, &desc, &policy, NULL));
+    specrt_policy *policy = create_policy(s->bundle, s->head, &desc);
     return policy;
 }
 

@@ -2,9 +2,8 @@
  * bad rows a head may hold. */
 #include "base/json.h"
 #include "base/text.h"
-#include "fixture.h"
 #include "starve.h"
-#include "test.h"
+#include "opened.h"
 
 /* clang wants functions with clones defined before they are used. */
 #include "tools/cluster-build/vectors.h"
@@ -22,8 +21,7 @@ typedef struct world {
 } world;
 
 static specrt_head_desc head_of(const world *w) {
-    specrt_head_desc head = {
-        .rows = w->x, .dtype = SPECRT_DTYPE_F32, .n_rows = w->n, .n_cols = w->n_cols};
+    specrt_head_desc head = f32_rows(w->x, w->n, w->n_cols);
     return head;
 }
 

@@ -1,7 +1,7 @@
 /* test_hnsw_build.c : the queries that hnsw-build measures an index with. tests/specrt/test_hnsw.c tests the
  * index itself. */
 #include "states_trace.h"
-#include "test.h"
+#include "opened.h"
 
 #include "tools/hnsw-build/recall.h"
 
@@ -18,8 +18,7 @@ TEST(synthetic, "mixtures of rows and noise") {
     static const int32_t ids[] = {1, 2, 4, 5};
     float *rows = (float *)calloc(6 * DIM, sizeof *rows);
     for (int i = 0; i < 6; i++) rows[i * DIM + i] = (float)(1 + 3 * i);
-    const specrt_head_desc desc = {
-        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 6, .n_cols = DIM};
+    const specrt_head_desc desc = f32_rows(rows, 6, DIM);
     hnsw_recall_set a, b;
     REQUIRE(!hnsw_recall_synthetic(&desc, ids, 4, N, 1, &a, NULL));
     REQUIRE(!hnsw_recall_synthetic(&desc, ids, 4, N, 2, &b, NULL));

@@ -2,8 +2,7 @@
  * what is told where a worker fails. That whole runs are replayed exactly is tests/cli/eval_replay.sh. */
 #include "tools/specrt-eval/replay/impl.h"
 #include "tools/specrt-eval/shared/eval.h"
-#include "fixture.h"
-#include "test.h"
+#include "opened.h"
 
 enum { TOPK = 5, STEPS = 5, NODES = 40, DRAFT = 12 };
 
@@ -282,7 +281,7 @@ static void open_failing(failing *f, const char *const texts[N_TEXTS], int32_t t
         replay_way *e = &f->ways[i];
         specrt_policy_desc wanted = {.text = i ? texts[i - 1] : NULL};
         e->levels = (replay_levels *)calloc(1, sizeof *e->levels);
-        if (i) REQUIRE(!specrt_policy_create(NULL, f->head, &wanted, &e->policy, NULL));
+        if (i) e->policy = create_policy(NULL, f->head, &wanted);
     }
 }
 

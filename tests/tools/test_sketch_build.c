@@ -1,9 +1,8 @@
 /* test_sketch_build.c : the parts of sketch-build against plain loops in double precision, and sections as
  * docs/FORMAT.md describes them. */
-#include "fixture.h"
 #include "starve.h"
 #include "states_trace.h"
-#include "test.h"
+#include "opened.h"
 
 #include "tools/sketch-build/build.h"
 
@@ -21,15 +20,14 @@ typedef struct world {
 /* Rows [n, d] that are owned, ranked by a bundle where n_ranked > 0. */
 static void world_open(world *w, float *rows, int32_t n, int32_t d, int32_t n_ranked, int threads) {
     *w = (world){.rows = rows};
-    const specrt_head_desc head = {
-        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = n, .n_cols = d};
+    const specrt_head_desc head = f32_rows(rows, n, d);
     if (n_ranked) {
         size_t n_ranks, n_bytes;
         uint8_t *ranks = fixture_ranks(n_ranked, 5, 20, &n_ranks);
         fixture_section part = {"ranks", 1,       SPECRT_SECTION_DEPENDS_TOKENIZER,
                                 ranks,   n_ranks, n_ranks};
         w->bytes = fixture_bundle(&part, 1, &n_bytes);
-        REQUIRE(!specrt_bundle_open_memory(w->bytes, n_bytes, "b", NULL, &w->bundle, NULL));
+        w->bundle = open_memory(w->bytes, n_bytes);
         free(ranks);
     }
     REQUIRE(!order_open(&head, w->bundle, threads, &w->order, NULL));
@@ -468,9 +466,8 @@ TEST(section, "every bit and scale of a section") {
             x.sketch.n_bytes};
         size_t n_bytes;
         uint8_t *bytes = fixture_bundle(&part, 1, &n_bytes);
-        specrt_bundle *bundle;
         specrt_sketch view;
-        REQUIRE(!specrt_bundle_open_memory(bytes, n_bytes, "b", NULL, &bundle, NULL));
+        specrt_bundle *bundle = open_memory(bytes, n_bytes);
         CHECK_INT(specrt_bundle_sketch(bundle, &view, NULL), SPECRT_STATUS_OK);
         specrt_bundle_close(bundle);
         free(bytes);
