@@ -6,34 +6,12 @@
  *     llama_block make dflash|dflash2|dspark[,bare][,low][,many] TARGET.gguf OUT.gguf
  *         bare: no head of its own; low: of a target with two layers; many: reads nine layers
  *     llama_block check TARGET.gguf WHOLE.gguf CUT.gguf                    exit code 0: all is well */
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "drawn.h"
 #include "ggml.h"
 #include "gguf.h"
-#include "llama.h"
-
-/* Of llama.cpp's own header for engines inside its tree, which is C++. */
-void set_nextn(struct llama_context *ctx, bool value,
-               bool masked) __asm__("_Z26llama_set_embeddings_nextnP13llama_contextbb");
-float *
-get_nextn(struct llama_context *ctx) __asm__("_Z26llama_get_embeddings_nextnP13llama_context");
+#include "inside.h"
 
 enum { HEAD = 32, FF = 96, RANK = 8, TOP_K = 5, BLOCK = 5, ANCHOR = 7, MASK = 1 };
-
-static int fail(const char *what, const char *why) {
-    fprintf(stderr, "llama_block: %s: %s\n", what, why);
-    return 1;
-}
-
-static void quiet(enum ggml_log_level level, const char *text, void *user) {
-    (void)user;
-    if (level == GGML_LOG_LEVEL_ERROR) fputs(text, stderr);
-}
 
 /* ---- make -------------------------------------------------------------------------------------------- */
 
@@ -157,14 +135,6 @@ typedef struct drafter {
     int32_t n_vocab;
 } drafter;
 
-static struct llama_context *open_context(struct llama_model *model, struct llama_context *other) {
-    struct llama_context_params p = llama_context_default_params();
-    p.n_ctx = 64;
-    p.n_threads = p.n_threads_batch = 1;
-    p.ctx_other = other;
-    return model ? llama_init_from_model(model, p) : NULL;
-}
-
 /* One block over an empty cache. */
 static int draft(drafter *t, bool selects) {
     struct llama_batch batch = llama_batch_init(BLOCK, 0, 1);
@@ -244,7 +214,7 @@ static int compare(const drafter *whole, const drafter *cut) {
 /* A selector's candidates, from the second position on. */
 static int check_candidates(const drafter *cut) {
     const struct ggml_tensor *d2t = ggml_get_tensor(cut->data, "d2t");
-    const float *rows = get_nextn(cut->ctx);
+    const float *rows = get_all_nextn(cut->ctx);
     int32_t d = llama_model_n_embd(cut->model), n_kept = 0;
     if (!ggml_get_tensor(cut->data, "selector_hidden.weight")) return 0;
     for (int32_t i = 1; i < BLOCK; i++)

@@ -13,20 +13,10 @@
  *                                                  a llama of one layer and 24 of IN's tokens, its weights
  *                                                  drawn, so much noise added: a target (0), its drafters;
  *                                                  with a cap of its logits a Gemma 3 */
-#include <stdint.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "drawn.h"
 #include "ggml.h"
 #include "gguf.h"
-#include "llama.h"
-
-static void quiet(enum ggml_log_level level, const char *text, void *user) {
-    (void)user;
-    if (level == GGML_LOG_LEVEL_ERROR) fputs(text, stderr);
-}
+#include "inside.h"
 
 static int requantise(enum llama_ftype type, const char *in, const char *out) {
     llama_model_quantize_params p = llama_model_quantize_default_params();

@@ -4,11 +4,7 @@
  * statistic over the pairs says whether they could come from it. Those of another temperature must not pass.
  *
  *     llama_distribution TARGET.gguf DRAFT.gguf      exit code 0: all as it should be */
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "inside.h"
 #include "llama/specrt_llama.h"
 
 enum { MOST_VOCAB = 64, N_DRAWS = 20000, N_PROMPT = 3, N_STEPS = 3 };
@@ -25,11 +21,6 @@ typedef struct distribution {
     /* Of the answer's second and third token; `ended`: it had no third. */
     double pairs[MOST_VOCAB][MOST_VOCAB], ended;
 } distribution;
-
-static int fail(const char *what, const char *why) {
-    fprintf(stderr, "llama_distribution: %s: %s\n", what, why);
-    return 1;
-}
 
 /* ---- the distribution itself ---- */
 
@@ -218,11 +209,6 @@ static int judge_all(distribution *l, draws *d) {
 }
 
 /* ---- models ---- */
-
-static void quiet(enum ggml_log_level level, const char *text, void *user) {
-    (void)user;
-    if (level == GGML_LOG_LEVEL_ERROR) fputs(text, stderr);
-}
 
 static int open_pair(distribution *l, const char *target, const char *draft) {
     specrt_llama_params params = {

@@ -6,20 +6,12 @@
  *
  *     llama_drafts_block TARGET.gguf DRAFT.gguf [N]
  *         exit code 0: all is well; N: tokens accepted at least */
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "inside.h"
 #include "llama/specrt_llama.h"
 
-/* Of llama.cpp's own header for engines inside its tree, which is C++. */
-void set_nextn(struct llama_context *ctx, bool value,
-               bool masked) __asm__("_Z26llama_set_embeddings_nextnP13llama_contextbb");
-float *
-get_nextn(struct llama_context *ctx) __asm__("_Z26llama_get_embeddings_nextnP13llama_context");
+/* As in inside.h. */
 void set_input(struct llama_context *ctx, uint32_t layer,
                bool value) __asm__("_Z30llama_set_embeddings_layer_inpP13llama_contextjb");
 float *get_input(struct llama_context *ctx,
@@ -50,16 +42,6 @@ typedef struct text {
     specrt_session *session;
     bool wrong;
 } text;
-
-static int fail(const char *what, const char *why) {
-    fprintf(stderr, "llama_drafts_block: %s: %s\n", what, why);
-    return 1;
-}
-
-static void quiet(enum ggml_log_level level, const char *line, void *user) {
-    (void)user;
-    if (level == GGML_LOG_LEVEL_ERROR) fputs(line, stderr);
-}
 
 /* ---- as llama.cpp does ----------------------------------------------------------------------------- */
 
@@ -136,7 +118,7 @@ static int draft_theirs(text *t, int32_t root, int32_t n) {
     int32_t tokens[1 + MOST_CHAIN] = {root};
     for (int32_t i = 1; i < of->first + n; i++) tokens[i] = of->mask;
     if (run(t->dft, tokens, of->first + n, t->n_past)) return fail("llama.cpp", "no block");
-    const float *trust = t->p_min > 0 ? get_nextn(t->dft) : NULL;
+    const float *trust = t->p_min > 0 ? get_all_nextn(t->dft) : NULL;
     for (t->n_chain = 0; t->n_chain < n; t->n_chain++) {
         int32_t row = of->first + t->n_chain;
         if (trust && trust[(size_t)row * of->d] < t->p_min) break;

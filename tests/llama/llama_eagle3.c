@@ -3,36 +3,9 @@
  *
  *     llama_eagle3 TARGET.gguf EAGLE3.gguf OUT
  */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include "llama.h"
-
-/* Of llama.cpp's own header for engines inside its tree, which is C++. */
-void set_nextn(struct llama_context *ctx, bool value,
-               bool masked) __asm__("_Z26llama_set_embeddings_nextnP13llama_contextbb");
-float *get_nextn(struct llama_context *ctx,
-                 int32_t i) __asm__("_Z30llama_get_embeddings_nextn_ithP13llama_contexti");
+#include "inside.h"
 
 enum { N_PASSES = 3 };
-
-static void quiet(enum ggml_log_level level, const char *text, void *user) {
-    (void)user;
-    if (level == GGML_LOG_LEVEL_ERROR) fputs(text, stderr);
-}
-
-static int fail(const char *what) {
-    fprintf(stderr, "llama_eagle3: %s\n", what);
-    return 1;
-}
-
-static struct llama_context *open_context(struct llama_model *model, struct llama_context *other) {
-    struct llama_context_params p = llama_context_default_params();
-    p.n_ctx = 64;
-    p.n_threads = p.n_threads_batch = 1;
-    p.ctx_other = other;
-    return model ? llama_init_from_model(model, p) : NULL;
-}
 
 /* The target's three states become a feature: the drafter's encoder. */
 static const float *fuse(struct llama_context *ctx, const float *states, size_t n) {
@@ -61,32 +34,32 @@ static int draft(struct llama_context *ctx, llama_token token, llama_pos positio
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4) return fail("expected TARGET EAGLE3 OUT");
+    if (argc != 4) return fail("llama_eagle3", "expected TARGET EAGLE3 OUT");
     llama_log_set(quiet, NULL);
     llama_backend_init();
     struct llama_model *target = llama_model_load_from_file(argv[1], llama_model_default_params());
     struct llama_model *head = llama_model_load_from_file(argv[2], llama_model_default_params());
-    if (!target || !head) return fail("llama.cpp does not load a file");
+    if (!target || !head) return fail("llama_eagle3", "llama.cpp does not load a file");
     struct llama_context *of_target = open_context(target, NULL);
     struct llama_context *ctx = open_context(head, of_target);
     FILE *out = fopen(argv[3], "wb");
-    if (!of_target || !ctx || !out) return fail("no context or file");
+    if (!of_target || !ctx || !out) return fail("llama_eagle3", "no context or file");
     size_t n_vocab = (size_t)llama_vocab_n_tokens(llama_model_get_vocab(head));
     size_t d = (size_t)llama_model_n_embd(head), n = 3 * (size_t)llama_model_n_embd(target);
     float *states = malloc(n * sizeof *states), *feature = malloc(d * sizeof *feature);
-    if (!states || !feature) return fail("no memory");
+    if (!states || !feature) return fail("llama_eagle3", "no memory");
     for (size_t i = 0; i < n; i++) states[i] = sinf(0.7f * (float)i);
     set_nextn(ctx, true, true);
     const float *found = fuse(ctx, states, n);
     for (int i = 0; i < N_PASSES; i++) {
-        if (!found) return fail("no feature came back");
+        if (!found) return fail("llama_eagle3", "no feature came back");
         for (size_t j = 0; j < d; j++) feature[j] = found[j];
-        if (draft(ctx, 17 * i + 11, i, feature, d)) return fail("a pass failed");
+        if (draft(ctx, 17 * i + 11, i, feature, d)) return fail("llama_eagle3", "a pass failed");
         const float *logits = llama_get_logits_ith(ctx, 0);
         found = get_nextn(ctx, 0);
         if (!logits || !found || fwrite(found, sizeof *found, d, out) != d ||
             fwrite(logits, sizeof *logits, n_vocab, out) != n_vocab)
-            return fail("no logits, or no room for them");
+            return fail("llama_eagle3", "no logits, or no room for them");
     }
     fclose(out);
     free(states), free(feature);

@@ -5,19 +5,9 @@
  * head's at the ids kept, and -inf elsewhere.
  *
  *     llama_mtp TARGET.gguf DRAFT.gguf [CUT.gguf]      exit code 0: all as it should be */
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
+#include "inside.h"
 #include "llama/specrt_llama.h"
-
-/* Of llama.cpp's own header for engines inside its tree, which is C++. */
-void set_nextn(struct llama_context *ctx, bool value,
-               bool masked) __asm__("_Z26llama_set_embeddings_nextnP13llama_contextbb");
-float *get_nextn(struct llama_context *ctx,
-                 int32_t i) __asm__("_Z30llama_get_embeddings_nextn_ithP13llama_contexti");
 
 enum { N_PROMPT = 200, N_PASS = 64, N_CYCLES = 4, N_CHAIN = 3, N_CONTEXT = 512 };
 
@@ -36,16 +26,6 @@ typedef struct test {
     specrt_llama *pair;
     specrt_host host;
 } test;
-
-static int fail(const char *what, const char *why) {
-    fprintf(stderr, "llama_mtp: %s: %s\n", what, why);
-    return 1;
-}
-
-static void quiet(enum ggml_log_level level, const char *text, void *user) {
-    (void)user;
-    if (level == GGML_LOG_LEVEL_ERROR) fputs(text, stderr);
-}
 
 static struct llama_model *load(const char *path) {
     struct llama_model_params p = llama_model_default_params();

@@ -8,11 +8,7 @@
  *
  *     llama_state TARGET.gguf DRAFT.gguf [chains]      exit code 0: all as it should be
  *         chains: of a target whose state does not branch */
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "inside.h"
 #include "llama/specrt_llama.h"
 
 enum { N_PROMPT = 300, N_CYCLES = 4, N_CHAIN = 4 };
@@ -25,11 +21,6 @@ typedef struct pair {
     int32_t n_vocab, topk, prompt[N_PROMPT];
     bool reads_late, is_plain;
 } pair;
-
-static int fail(const char *what, const char *why) {
-    fprintf(stderr, "llama_state: %s: %s\n", what, why);
-    return 1;
-}
 
 static struct llama_model *load(const char *path) {
     struct llama_model_params p = llama_model_default_params();
@@ -316,7 +307,7 @@ static int check_alone(pair *p) {
     return bad ? fail("alone", "see above") : 0;
 }
 
-static void quiet(enum ggml_log_level level, const char *text, void *user) {
+static void silent(enum ggml_log_level level, const char *text, void *user) {
     (void)level, (void)text, (void)user;
 }
 
@@ -334,7 +325,7 @@ static int check(const char *target, const char *draft, int32_t topk) {
 int main(int argc, char **argv) {
     bool chains = argc == 4 && strcmp(argv[3], "chains") == 0;
     if (argc != 3 && !chains) return fail("usage", "expected TARGET.gguf DRAFT.gguf [chains]");
-    llama_log_set(quiet, NULL);
+    llama_log_set(silent, NULL);
     llama_backend_init();
     return (!chains && check(argv[1], argv[2], 4)) || check(argv[1], argv[2], 1);
 }
