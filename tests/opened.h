@@ -25,12 +25,18 @@ static inline specrt_bundle *open_memory(const void *bytes, size_t n) {
     return bundle;
 }
 
-/* bundle: may be NULL */
+/* bind_head(), bind_rows() : bundle: may be NULL */
 static inline specrt_head *bind_head(const specrt_bundle *bundle, const specrt_head_desc *desc) {
     specrt_head *head = NULL;
     specrt_error err;
     opened(specrt_head_bind(bundle, desc, NULL, &head, &err), &err);
     return head;
+}
+
+static inline specrt_head *bind_rows(const specrt_bundle *bundle, const void *rows, int64_t n_rows,
+                                     int64_t n_cols) {
+    specrt_head_desc desc = f32_rows(rows, n_rows, n_cols);
+    return bind_head(bundle, &desc);
 }
 
 static inline specrt_policy *create_policy(const specrt_bundle *bundle, const specrt_head *head,

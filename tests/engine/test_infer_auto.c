@@ -154,9 +154,8 @@ TEST(lists, "halves of a list, down to 512 rows, where ends have rows in all of 
     int32_t found[SPECRT_AUTO_MAX_LISTS];
     size_t n;
     uint8_t *bytes = fixture_ranks_bundle(V, 1, 3000, &n);
-    const specrt_head_desc desc = f32_rows(rows, V, 8);
     specrt_bundle *bundle = open_memory(bytes, n);
-    specrt_head *head = bind_head(NULL, &desc);
+    specrt_head *head = bind_rows(NULL, rows, V, 8);
     for (size_t i = 0; i < sizeof by_policy / sizeof *by_policy; i++) {
         const int32_t end = (7 * by_policy[i].last_end + 3) % V; /* as fixture_ranks() ranks */
         const specrt_policy_desc p = {
@@ -174,9 +173,7 @@ TEST(lists, "halves of a list, down to 512 rows, where ends have rows in all of 
 static int32_t first_steps(const char *text, const char *costs_policy, int32_t policy_rows) {
     enum { V = 4096 };
     static float rows[V][8];
-    const specrt_head_desc desc = f32_rows(rows, V, 8);
     const specrt_tree_params tree = {.num_steps = 3, .topk = 1, .num_draft_tokens = 4};
-    const specrt_policy_desc p = {.text = text};
     specrt_policy *policy;
     specrt_auto *a;
     specrt_auto_choice choice;
@@ -187,8 +184,8 @@ static int32_t first_steps(const char *text, const char *costs_policy, int32_t p
     for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) costs.head_next[w] = costs.head_first;
     set_line(&costs.draft, 1, 0);
     set_line(&costs.target, 1000, 0);
-    specrt_head *head = bind_head(NULL, &desc);
-    policy = create_policy(NULL, head, &p);
+    specrt_head *head = bind_rows(NULL, rows, V, 8);
+    policy = create_policy(NULL, head, &(specrt_policy_desc){.text = text});
     REQUIRE(auto_create(&costs, &tree, policy, &a, &err) == SPECRT_STATUS_OK);
     specrt_auto_begin(a);
     specrt_auto_choose(a, &choice);

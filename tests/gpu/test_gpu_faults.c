@@ -45,9 +45,8 @@ static void open_all(void) {
                    : i == 1 ? fixture_ranks(N_IDS, 2, 20, &sizes[i])
                             : fixture_sketch(N_IDS, N_COLS, 64, 6, &sizes[i]);
     uint8_t *bytes = fixture_join(tags, parts, sizes, N, &n);
-    specrt_head_desc desc = f32_rows(rows, N_IDS, N_COLS);
     bundle = open_memory(bytes, n);
-    head = bind_head(bundle, &desc);
+    head = bind_rows(bundle, rows, N_IDS, N_COLS);
 }
 
 /* Makes a policy and a session of it, and gives them back. */
@@ -70,8 +69,7 @@ static specrt_policy *make_policy(const char *text) {
         .rows = embedding, .dtype = SPECRT_DTYPE_Q4_0, .n_rows = N_IDS, .n_cols = N_EMBED};
     specrt_policy_desc desc = {.text = text, .embedding = &known};
     open_all();
-    specrt_policy *policy = create_policy(bundle, head, &desc);
-    return policy;
+    return create_policy(bundle, head, &desc);
 }
 
 TEST(devices, "none, and one without code for it") {

@@ -457,9 +457,8 @@ TEST(refusals, "bad arguments give a status") {
 }
 
 static void with_head(void (*fn)(void)) {
-    specrt_head_desc desc = f32_rows(head_rows, N_IDS, N_COLS);
     specrt_env env = specrt__base_env(NULL);
-    head = bind_head(NULL, &desc);
+    head = bind_rows(NULL, head_rows, N_IDS, N_COLS);
     pool = specrt__pool_create(head, N_IDS, 0, &env);
     for (int i = 0; i < N_IDS; i += 13) specrt__pool_mark(pool, i, SPECRT__POOL_FIXED);
     for (int i = 5; i < N_IDS; i += 29) specrt__pool_mark(pool, i, SPECRT__POOL_INVALID);

@@ -407,10 +407,9 @@ TEST(lent, "the application's own rows, and such as no product can read") {
     const specrt_cuda_policy_desc wrong[] = {{.rows = rows, .row_stride = D * 2 - 2},
                                              {.rows = rows, .row_stride = D * 2 + 1},
                                              {.rows = rows + 1, .row_stride = D * 2}};
-    specrt_policy_desc desc = {.text = "static:9"};
     specrt_cuda_policy *shared;
     specrt_error err = {0};
-    specrt_policy *policy = create_policy(bundle, head, &desc);
+    specrt_policy *policy = create_policy(bundle, head, &(specrt_policy_desc){.text = "static:9"});
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         CHECK_INT(specrt_cuda_policy_create(policy, &wrong[i], &shared, &err),
                   SPECRT_STATUS_BAD_ARG);
@@ -547,11 +546,10 @@ TEST(most, "the memory of as many levels and sources as there may be") {
 
 static void check_refused(const char *text, specrt_cuda_session_params params,
                           specrt_status expected, const char *part) {
-    specrt_policy_desc desc = {.text = text};
     specrt_cuda_policy *shared = NULL;
     specrt_cuda_session *session = NULL;
     specrt_error err = {0};
-    specrt_policy *policy = create_policy(bundle, head, &desc);
+    specrt_policy *policy = create_policy(bundle, head, &(specrt_policy_desc){.text = text});
     if (!specrt_cuda_policy_create(policy, NULL, &shared, &err))
         specrt_cuda_session_create(shared, &params, &session, &err);
     CHECK(session == NULL);
@@ -563,10 +561,9 @@ static void check_refused(const char *text, specrt_cuda_session_params params,
 
 /* A source that a program brings has no kernels. */
 static void check_own_source(void) {
-    specrt_policy_desc desc = {.text = "window:9"};
     specrt_cuda_policy *shared;
     specrt_error err = {0};
-    specrt_policy *policy = create_policy(bundle, head, &desc);
+    specrt_policy *policy = create_policy(bundle, head, &(specrt_policy_desc){.text = "window:9"});
     policy->sources[0].kind = SPECRT__POLICY_KINDS;
     CHECK_INT(specrt_cuda_policy_create(policy, NULL, &shared, &err), SPECRT_STATUS_UNSUPPORTED);
     CHECK_HAS(err.msg, "cuda: policy 'window:9': expected sources with kernels");

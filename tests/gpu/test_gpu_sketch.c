@@ -142,8 +142,7 @@ static specrt_head *head_of(const world *w, bool biased) {
                              .n_cols = w->n_cols,
                              .bias = biased ? w->bias : NULL,
                              .ids = w->ids};
-    specrt_head *head = bind_head(NULL, &desc);
-    return head;
+    return bind_head(NULL, &desc);
 }
 
 static specrt__cuda_sketch upload(const world *w, sizes z) {

@@ -298,8 +298,7 @@ static void run(int round) {
 }
 
 TEST(histories, "membership, rows and windows over many cycles") {
-    specrt_head_desc desc = f32_rows(head_rows, N_IDS, N_COLS);
-    head = bind_head(NULL, &desc);
+    head = bind_rows(NULL, head_rows, N_IDS, N_COLS);
     for (int32_t i = 0; i < N_IDS; i++) frequent[i] = i * 37 % N_IDS;
     for (int round = 0; round < 7; round++) run(round);
     specrt_head_close(head);

@@ -29,8 +29,7 @@ static inline specrt_costs_drafts drafts_of(specrt_head **head) {
     static float rows[COSTS_V * COSTS_D];
     uint64_t state = 3;
     for (int i = 0; i < COSTS_V * COSTS_D; i++) rows[i] = fixture_normal(&state);
-    const specrt_head_desc desc = f32_rows(rows, COSTS_V, COSTS_D);
-    *head = bind_head(NULL, &desc);
+    *head = bind_rows(NULL, rows, COSTS_V, COSTS_D);
     return (specrt_costs_drafts){.head = *head,
                                  .n_cols = COSTS_D,
                                  .policy = {.n_vocab = COSTS_V},

@@ -166,15 +166,13 @@ static inline void decode(specrt_session *s, const setting *set, int32_t bound, 
 
 static inline specrt_policy *make_policy(const char *text) {
     specrt_policy_desc desc = {.text = text};
-    specrt_policy *policy = create_policy(bundle, head, &desc);
-    return policy;
+    return create_policy(bundle, head, &desc);
 }
 
 static inline specrt_session *make_session(const specrt_policy *policy, const setting *set,
                                            const specrt_env *env) {
     specrt_session_params params = {.tree = set->tree, .sampling = set->sampling, .n_logits = V};
-    specrt_session *s = create_session(policy, &params, env);
-    return s;
+    return create_session(policy, &params, env);
 }
 
 static inline void decode_setting(const setting *set, bool with_prefix, run *r) {

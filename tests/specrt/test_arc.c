@@ -218,8 +218,7 @@ typedef struct world {
 
 static void world_make(world *w, int32_t size, bool graph, bool keep) {
     specrt_env env = {0};
-    specrt_head_desc desc = f32_rows(w->rows, N_IDS, N_COLS);
-    w->head = bind_head(NULL, &desc);
+    w->head = bind_rows(NULL, w->rows, N_IDS, N_COLS);
     w->pool = specrt__pool_create(w->head, N_IDS, size, &env);
     REQUIRE(w->pool);
     for (int32_t i = 0; i < N_IDS; i++) {

@@ -251,8 +251,7 @@ static specrt_bundle *bundle_of(const specrt_head_desc *desc, int32_t n_vocab, u
     }
     fixture_section s = {"ident", 1, 0, &ident, sizeof ident, sizeof ident};
     *bytes = fixture_bundle(&s, 1, &n);
-    specrt_bundle *bundle = open_memory(*bytes, n);
-    return bundle;
+    return open_memory(*bytes, n);
 }
 
 static specrt_status bind(const specrt_bundle *bundle, specrt_dtype dtype, const float *values,

@@ -113,8 +113,7 @@ TEST(published_sizes, "lists of papers, over their vocabularies") {
         float *rows = (float *)calloc((size_t)n, sizeof *rows);
         REQUIRE(ids && rows);
         for (int32_t i = 0; i < n; i++) ids[i] = i;
-        const specrt_head_desc desc = f32_rows(rows, n, 1);
-        specrt_head *wide = bind_head(NULL, &desc);
+        specrt_head *wide = bind_rows(NULL, rows, n, 1);
         for (int i = 0; i < 2; i++) {
             const specrt_policy_desc list = {.text = names[i], .ids = ids, .n_ids = n};
             specrt_policy *policy = create_policy(NULL, wide, &list);
@@ -544,10 +543,9 @@ TEST(no_tokenizer, "a bundle of a head alone leaves the vocabulary to it") {
 
 TEST(topk, "topk above the shortlist is refused") {
     open_all();
-    specrt_policy_desc desc = {.text = "static:5"};
     specrt_session *session;
     specrt_error err;
-    specrt_policy *policy = create_policy(bundle, head, &desc);
+    specrt_policy *policy = create_policy(bundle, head, &(specrt_policy_desc){.text = "static:5"});
     CHECK(specrt_session_create(policy, NULL, NULL, &session, &err) == SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "n_logits: expected the columns of the target's logits, at least 500");
     specrt_session_params params = {.n_logits = N_VOCAB};
@@ -628,10 +626,9 @@ TEST(late_prompt, "a prompt that goes on takes the place of what filled up") {
 /* `full` over rows that are decoded when packed scores what a static list of all would. */
 TEST(full_decoded, "full over a 4-bit head") {
     open_all();
-    specrt_policy_desc desc = {.text = "full"};
     float hidden[N_COLS], logits[N_VOCAB], row[N_COLS];
     const specrt_session_params params = {.n_logits = N_VOCAB};
-    specrt_policy *policy = create_policy(NULL, q4_head, &desc);
+    specrt_policy *policy = create_policy(NULL, q4_head, &(specrt_policy_desc){.text = "full"});
     specrt_session *session = create_session(policy, &params, NULL);
     for (int i = 0; i < N_COLS; i++) hidden[i] = fixture_normal(&random_state);
     const specrt_shortlist *shortlist = specrt_session_shortlist(session);

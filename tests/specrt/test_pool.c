@@ -23,8 +23,7 @@ static specrt_head *make_head(specrt_dtype dtype, const float *bias) {
         .rows = rows, .dtype = dtype, .n_rows = N_IDS, .n_cols = N_COLS, .bias = bias};
     for (size_t i = 0; i < sizeof rows; i++)
         rows[i] = (uint8_t)(fixture_random(&random_state) & 63);
-    specrt_head *head = bind_head(NULL, &desc);
-    return head;
+    return bind_head(NULL, &desc);
 }
 
 /* What row `id` must look like once packed. */
@@ -221,8 +220,7 @@ typedef struct world {
 static void world_make(world *w) {
     specrt_env env = {0};
     for (int i = 0; i < N_IDS * N_COLS; i++) w->rows[i] = fixture_normal(&random_state);
-    specrt_head_desc desc = f32_rows(w->rows, N_IDS, N_COLS);
-    w->head = bind_head(NULL, &desc);
+    w->head = bind_rows(NULL, w->rows, N_IDS, N_COLS);
     w->pool = specrt__pool_create(w->head, N_IDS, CAPACITY, &env);
     w->routed = (specrt__source_routed *)calloc(1, sizeof *w->routed);
     REQUIRE(w->pool && w->routed);

@@ -458,7 +458,6 @@ TEST(bounded, "what a worker found is counted before the window is filled up") {
 }
 
 TEST(narrow_index, "an index may name a search narrower than the ten that are asked of it") {
-    const specrt_session_params params = {.n_logits = V};
     world w;
     run r;
     fixture_allocator tight = {0, 0, 0};
@@ -468,7 +467,7 @@ TEST(narrow_index, "an index may name a search narrower than the ten that are as
     ((specrt_hnsw_header *)(uintptr_t)specrt_bundle_data(w.bundle, "hnsw", &n))->ef = 1;
     run_make(&r, &w, "retrieve:64@sem=hnsw_w@graph=off", false, NULL, NULL);
     specrt_session_close(r.session);
-    r.session = create_session(r.policy, &params, &env);
+    r.session = create_session(r.policy, &(specrt_session_params){.n_logits = V}, &env);
     run_prompt(&r);
     for (int32_t i = 0; i < 8; i++) observe(&r, i, 100 + i);
     run_free(&r);

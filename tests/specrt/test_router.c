@@ -618,8 +618,7 @@ TEST(refusals, "heads, embeddings and bundles that do not fit") {
             "no section 'centroid'; cluster-build --router centroid builds it");
     pd.text = "cluster@beam=some";
     refuses(&w, pd, w.bundle, w.head, "expected level or per_row, found 'some'");
-    specrt_head_desc narrow = f32_rows(w.rows, N_IDS, N_COLS - 1);
-    specrt_head *head = bind_head(NULL, &narrow);
+    specrt_head *head = bind_rows(NULL, w.rows, N_IDS, N_COLS - 1);
     pd.text = "cluster";
     refuses(&w, pd, w.bundle, head, "expected a head [205, 24], found [205, 23]");
     specrt_head_close(head);

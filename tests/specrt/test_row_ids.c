@@ -79,8 +79,7 @@ static specrt_session *open_listed(const specrt_head *h, const char *text,
     specrt_policy_create(ranks ? NULL : bundle, h, &desc, policy, &err);
     CHECK_STR(err.msg, "");
     REQUIRE(*policy != NULL);
-    specrt_session *s = create_session(*policy, &params, NULL);
-    return s;
+    return create_session(*policy, &params, NULL);
 }
 
 static specrt_session *open_session(const specrt_head *h, const char *text,
@@ -312,8 +311,7 @@ static specrt_bundle *open_clusters(int32_t left_out, uint8_t **bytes) {
     fixture_section section = {"centroid", 1, 0, part, n, n};
     *bytes = fixture_bundle(&section, 1, &n);
     free(part);
-    specrt_bundle *out = open_memory(*bytes, n);
-    return out;
+    return open_memory(*bytes, n);
 }
 
 TEST(refused, "ids twice, out of range, or none to propose") {

@@ -21,13 +21,12 @@ typedef struct scene {
 
 static void open_scene(scene *c, const char *text) {
     static float weights[V * D];
-    const specrt_head_desc rows = f32_rows(weights, V, D);
     const specrt_policy_desc desc = {.text = text};
     size_t n;
     c->bytes = fixture_ranks_bundle(V, 2, FIXED, &n);
     for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
     c->bundle = open_memory(c->bytes, n);
-    c->head = bind_head(NULL, &rows);
+    c->head = bind_rows(NULL, weights, V, D);
     c->policy = create_policy(c->bundle, c->head, &desc);
 }
 

@@ -74,8 +74,7 @@ static void run_now(void *user, specrt_task *task) {
 
 static specrt_policy *make_policy(const char *text, const specrt_bundle *from) {
     specrt_policy_desc desc = {.text = text};
-    specrt_policy *policy = create_policy(from, head, &desc);
-    return policy;
+    return create_policy(from, head, &desc);
 }
 
 static specrt_session *make_session(const specrt_policy *policy, const setting *set) {
@@ -85,8 +84,7 @@ static specrt_session *make_session(const specrt_policy *policy, const setting *
                                     .draft = set->draft,
                                     .submit = run_now,
                                     .stock = stock};
-    specrt_session *s = create_session(policy, &params, NULL);
-    return s;
+    return create_session(policy, &params, NULL);
 }
 
 /* A text that a session goes through, and what came of it. */

@@ -10,8 +10,7 @@ enum { V = 50, D = 4, LAST = 7, N_CYCLES = 300 };
 #define POLICY "window:1@kver=0@min=0+recent:7"
 
 static specrt_policy *make_policy(const specrt_head *head) {
-    specrt_policy_desc desc = {.text = POLICY};
-    specrt_policy *policy = create_policy(NULL, head, &desc);
+    specrt_policy *policy = create_policy(NULL, head, &(specrt_policy_desc){.text = POLICY});
     CHECK_STR(specrt_policy_get_info(policy)->text, POLICY);
     CHECK_INT(specrt_policy_get_info(policy)->bound, 1 + LAST);
     return policy;
@@ -20,8 +19,7 @@ static specrt_policy *make_policy(const specrt_head *head) {
 static specrt_session *make_session(const specrt_policy *policy) {
     specrt_session_params params = {.n_logits = V,
                                     .tree = {.num_steps = 2, .topk = 1, .num_draft_tokens = 3}};
-    specrt_session *session = create_session(policy, &params, NULL);
-    return session;
+    return create_session(policy, &params, NULL);
 }
 
 /* What the source wants is the last distinct tokens of the output, by looking back through it. */
@@ -41,10 +39,9 @@ TEST(recent, "a source of one's own learns, is saved and begins anew") {
     static float rows[V * D];
     static int32_t output[3 * N_CYCLES + 1];
     static uint8_t saved[1 << 16];
-    specrt_head_desc desc = f32_rows(rows, V, D);
     uint64_t random = 7;
     size_t n_saved = 0;
-    specrt_head *head = bind_head(NULL, &desc);
+    specrt_head *head = bind_rows(NULL, rows, V, D);
     specrt_policy *policy = make_policy(head);
     specrt_session *s[2] = {make_session(policy), make_session(policy)};
     for (int round = 0; round < 2; round++) {

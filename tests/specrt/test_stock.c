@@ -364,8 +364,7 @@ TEST(refused, "what is no stock, and another head's") {
     CHECK_INT(specrt_session_create(other.policy, &params, NULL, &s, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "another head");
     specrt_policy *indexed;
-    specrt_policy_desc text = {.text = "window:40@rows=indexed"};
-    indexed = create_policy(NULL, w.head, &text);
+    indexed = create_policy(NULL, w.head, &(specrt_policy_desc){.text = "window:40@rows=indexed"});
     CHECK_INT(specrt_session_create(indexed, &params, NULL, &s, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "expected rows=packed with params.stock");
     specrt_policy_close(indexed);

@@ -215,11 +215,10 @@ TEST(missing, "a bundle without the graph, no bundle") {
     size_t n;
     specrt_error err;
     specrt_policy *policy;
-    specrt_head_desc desc = f32_rows(rows, N_IDS, 32);
     specrt_policy_desc pd = {.text = "static:20+successor"};
     uint8_t *bytes = fixture_ranks_bundle(N_IDS, 1, N_STATIC, &n);
     specrt_bundle *bundle = open_memory(bytes, n);
-    specrt_head *head = bind_head(NULL, &desc);
+    specrt_head *head = bind_rows(NULL, rows, N_IDS, 32);
     CHECK_INT(specrt_policy_create(bundle, head, &pd, &policy, &err),
               SPECRT_STATUS_BUNDLE_SECTION_MISSING);
     CHECK_STR(

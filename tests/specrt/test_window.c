@@ -245,8 +245,7 @@ static specrt_policy *policy_of(const specrt_head *head, const setting *s) {
              "window:%d@mode=%s@kpre=%d@kver=%d@positions=%s@only=%s@emitted=%s@min=%d",
              (int)s->size, modes[s->mode], (int)s->kpre, (int)s->kver, positions[s->positions],
              only[s->only], on[s->emitted], (int)s->min);
-    specrt_policy *policy = create_policy(NULL, head, &desc);
-    return policy;
+    return create_policy(NULL, head, &desc);
 }
 
 static void run_history(const setting *set_up, int n_cycles) {
@@ -306,8 +305,7 @@ TEST(long, "many cycles through several topics") {
 TEST(prompt_logits, "logits of the prompt are asked for where some of them are looked at") {
     static const float rows[8 * 4];
     static const char *const texts[] = {"window:4@kpre=0", "window:4@kpre=1"};
-    specrt_head_desc desc = f32_rows(rows, 8, 4);
-    specrt_head *head = bind_head(NULL, &desc);
+    specrt_head *head = bind_rows(NULL, rows, 8, 4);
     for (int i = 0; i < 2; i++) {
         specrt_policy_desc pd = {.text = texts[i], .n_vocab = 8};
         specrt_policy *policy = create_policy(NULL, head, &pd);

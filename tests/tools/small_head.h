@@ -14,19 +14,17 @@ typedef struct small_head {
 
 static inline void small_head_open(small_head *s) {
     static float weights[V * D];
-    const specrt_head_desc rows = f32_rows(weights, V, D);
     uint64_t state = 5;
     size_t n;
     for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
     s->bytes = fixture_ranks_bundle(V, 2, 60, &n);
     s->bundle = open_memory(s->bytes, n);
-    s->head = bind_head(NULL, &rows);
+    s->head = bind_rows(NULL, weights, V, D);
 }
 
 static inline specrt_policy *small_head_policy(const small_head *s, const char *text) {
     const specrt_policy_desc desc = {.text = text};
-    specrt_policy *policy = create_policy(s->bundle, s->head, &desc);
-    return policy;
+    return create_policy(s->bundle, s->head, &desc);
 }
 
 static inline void small_head_close(small_head *s) {

@@ -21,8 +21,7 @@ typedef struct world {
 } world;
 
 static specrt_head_desc head_of(const world *w) {
-    specrt_head_desc head = f32_rows(w->x, w->n, w->n_cols);
-    return head;
+    return f32_rows(w->x, w->n, w->n_cols);
 }
 
 static void plant(world *w, int32_t n, int32_t n_cols, int32_t n_centres, float noise) {
