@@ -65,4 +65,15 @@ static inline specrt_verifier *create_verifier(int32_t n_logits, int32_t n_vocab
     return verifier;
 }
 
+/* What is NULL is passed over. */
+static inline void close_both(specrt_session *session, specrt_policy *policy) {
+    specrt_session_close(session);
+    specrt_policy_close(policy);
+}
+
+static inline void close_all(specrt_session *session, specrt_policy *policy, specrt_head *head) {
+    close_both(session, policy);
+    specrt_head_close(head);
+}
+
 #endif

@@ -1,8 +1,7 @@
 /* test_counts.c : count files add up exactly, in any order, and refuse what does not belong. */
 #include "counts/coverage.h"
-#include "test.h"
+#include "folder.h"
 
-#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -45,10 +44,7 @@ static void add_document(counts *c, const char *domain, uint64_t dense[N_FOLDS][
 
 /* The bytes of a count file, owned. */
 static char *to_text(const counts *c, size_t *n) {
-    char path[] = "/tmp/specrt-counts-XXXXXX";
-    int fd = mkstemp(path);
-    REQUIRE(fd >= 0);
-    close(fd);
+    const char *path = in_folder("counts");
     out_file out;
     REQUIRE(sl_out_open(&out, path, true, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(sl_counts_write(c, &out, NULL), SPECRT_STATUS_OK);
@@ -58,7 +54,7 @@ static char *to_text(const counts *c, size_t *n) {
     char *text = (char *)calloc(view.n + 1, 1);
     memcpy(text, view.bytes, *n = view.n);
     sl_file_unmap(&view);
-    unlink(path);
+    clear_folder();
     return text;
 }
 

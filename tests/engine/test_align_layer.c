@@ -1,10 +1,7 @@
 /* test_align_layer.c : the backward pass of an EAGLE head's layer against central differences of a scalar
  * oracle in double, LoRA and all parameters; then the optimiser, threads, what drafts, and snapshots. */
 #include "engine/train/align.h"
-#include "formats/safetensors.h"
-#include "test.h"
-
-#include <unistd.h>
+#include "../model/st_build.h"
 
 /* A small layer on the sample's target, whose width it must have. */
 enum { D = 256, HEADS = 4, KV = 2, HEAD = 8, FFN = 24, Q = HEADS * HEAD, K = KV * HEAD };
@@ -48,21 +45,9 @@ typedef struct named {
     int64_t n_rows, n_cols; /* n_rows 0: a vector */
 } named;
 
-static const char folder[] = "/tmp/specrt-align-XXXXXX";
-static char dir[sizeof folder];
-static const char *at(const char *name) {
-    static char paths[4][128];
-    static int turn;
-    char *path = paths[turn++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
-    return path;
-}
-
-static void write_tensors(const char *path, const named *list, int n) {
+static void write_tensors(const char *name, const named *list, int n) {
     static int64_t d2t[4] = {5, 100, 1000, 9000};
     st_tensor tensors[24];
-    out_file out;
-    specrt_error err = {0};
     for (int i = 0; i < n; i++) {
         int64_t rows = list[i].n_rows ? list[i].n_rows : 1;
         tensors[i] = (st_tensor){.name = list[i].name,
@@ -74,9 +59,7 @@ static void write_tensors(const char *path, const named *list, int n) {
         if (strcmp(list[i].name, "d2t") == 0)
             tensors[i] = (st_tensor){"d2t", "I64", 1, {4}, (const uint8_t *)d2t, sizeof d2t};
     }
-    REQUIRE(sl_out_open(&out, path, true, &err) == SPECRT_STATUS_OK);
-    REQUIRE(sl_st_write(tensors, n, NULL, 0, &out, &err) == SPECRT_STATUS_OK);
-    REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
+    put_st(name, tensors, n);
 }
 
 static const char *write_head(const weights *w) {
@@ -84,7 +67,6 @@ static const char *write_head(const weights *w) {
         "{\"hidden_size\": 256, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
         "\"head_dim\": 8, "
         "\"intermediate_size\": 24, \"rms_norm_eps\": 1e-05, \"rope_theta\": 10000.0}";
-    const char *path = at("draft.safetensors");
     named list[16] = {{"layers.0.self_attn.q_proj.weight", w->q, Q, w->in},
                       {"layers.0.self_attn.k_proj.weight", w->k, K, w->in},
                       {"layers.0.self_attn.v_proj.weight", w->v, K, w->in},
@@ -103,10 +85,9 @@ static const char *write_head(const weights *w) {
         list[n++] = (named){"lm_head.weight", w->head, 4, D};
         list[n++] = (named){"d2t", NULL, 0, 4};
     }
-    write_tensors(path, list, n);
-    REQUIRE(sl_out_bytes(at("config.json"), true, config, sizeof config - 1, NULL) ==
-            SPECRT_STATUS_OK);
-    return path;
+    write_tensors("draft.safetensors", list, n);
+    put_json("config.json", config);
+    return in_folder("draft.safetensors");
 }
 
 typedef struct bench {
@@ -119,8 +100,6 @@ typedef struct bench {
 
 static void open_bench(bench *b, bool eagle3, engine_align_params params, parallel_pool *pool) {
     specrt_error err = {0};
-    strcpy(dir, folder);
-    REQUIRE(mkdtemp(dir) != NULL);
     make_weights(&b->w, eagle3);
     b->params = params;
     REQUIRE(engine_open("data/sample/target.gguf", 2, &b->target, &err) == SPECRT_STATUS_OK);
@@ -134,10 +113,7 @@ static void close_bench(bench *b) {
     engine_align_free(b->a);
     engine_drafter_close(b->d);
     engine_close(b->target);
-    static const char *const names[] = {"draft.safetensors", "config.json", "s.safetensors",
-                                        "adapter_config.json", "t.safetensors"};
-    for (int i = 0; i < 5; i++) unlink(at(names[i]));
-    rmdir(dir);
+    clear_folder();
 }
 
 static const engine_align_params lora = {.rank = RANK, .alpha = 5, .rate = 1e-3f, .clip = 1};
@@ -549,24 +525,24 @@ static void run_snapshot(engine_align_params params) {
     float *saved = (float *)malloc((size_t)n * sizeof *saved);
     fill(values, n, 0, 1);
     memcpy(saved, values, (size_t)n * sizeof *saved);
-    REQUIRE(engine_align_save(b.a, at("s.safetensors"), false, &err) == SPECRT_STATUS_OK);
-    CHECK(engine_align_save(b.a, at("s.safetensors"), false, &err) == SPECRT_STATUS_BAD_ARG);
+    REQUIRE(engine_align_save(b.a, in_folder("s.safetensors"), false, &err) == SPECRT_STATUS_OK);
+    CHECK(engine_align_save(b.a, in_folder("s.safetensors"), false, &err) == SPECRT_STATUS_BAD_ARG);
     fill(values, n, 0, 1);
-    REQUIRE(engine_align_load(b.a, at("s.safetensors"), &err) == SPECRT_STATUS_OK);
+    REQUIRE(engine_align_load(b.a, in_folder("s.safetensors"), &err) == SPECRT_STATUS_OK);
     CHECK(memcmp(saved, values, (size_t)n * sizeof *saved) == 0);
-    refuse(&b, at("config.json"), "config.json");
-    refuse(&b, at("none.safetensors"), "none.safetensors");
-    refuse(&b, at("draft.safetensors"), params.mode == ENGINE_ALIGN_LORA ? "lora_A" : "");
+    refuse(&b, in_folder("config.json"), "config.json");
+    refuse(&b, in_folder("none.safetensors"), "none.safetensors");
+    refuse(&b, in_folder("draft.safetensors"), params.mode == ENGINE_ALIGN_LORA ? "lora_A" : "");
     engine_align_free(b.a);
     params.alpha = 7;
     REQUIRE(engine_align_create(b.d, &params, NULL, &b.a, &err) == SPECRT_STATUS_OK);
-    refuse(&b, at("s.safetensors"), "lora_alpha");
+    refuse(&b, in_folder("s.safetensors"), "lora_alpha");
     engine_align_free(b.a);
     engine_drafter_close(b.d);
     make_weights(&other, false);
     REQUIRE(engine_drafter_open(write_head(&other), b.target, &b.d, &err) == SPECRT_STATUS_OK);
     REQUIRE(engine_align_create(b.d, &params, NULL, &b.a, &err) == SPECRT_STATUS_OK);
-    refuse(&b, at("s.safetensors"), "is of another drafter; expected digest");
+    refuse(&b, in_folder("s.safetensors"), "is of another drafter; expected digest");
     free(saved);
     close_bench(&b);
 }
@@ -585,15 +561,15 @@ TEST(eagle3_snapshot, "EAGLE-3's norms come back as well") {
           *saved = (float *)malloc((size_t)n * sizeof *saved);
     fill(values, n, 0, 1);
     memcpy(saved, values, (size_t)n * sizeof *saved);
-    REQUIRE(engine_align_save(b.a, at("t.safetensors"), false, &err) == SPECRT_STATUS_OK);
-    REQUIRE(sl_st_open(at("t.safetensors"), &s, &err) == SPECRT_STATUS_OK);
+    REQUIRE(engine_align_save(b.a, in_folder("t.safetensors"), false, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_st_open(in_folder("t.safetensors"), &s, &err) == SPECRT_STATUS_OK);
     const st_tensor *t = sl_st_find(s, "norm.weight");
     REQUIRE(t && t->n_dims == 1 && t->shape[0] == D);
     CHECK(memcmp(t->data, saved + n - D, D * sizeof *saved) == 0);
     CHECK(sl_st_find(s, "layers.0.hidden_norm.weight") != NULL);
     sl_st_close(s);
     fill(values, n, 0, 1);
-    REQUIRE(engine_align_load(b.a, at("t.safetensors"), &err) == SPECRT_STATUS_OK);
+    REQUIRE(engine_align_load(b.a, in_folder("t.safetensors"), &err) == SPECRT_STATUS_OK);
     CHECK(memcmp(saved, values, (size_t)n * sizeof *saved) == 0);
     free(saved);
     close_bench(&b);
@@ -608,8 +584,8 @@ TEST(full_snapshot, "all parameters are a drafter of its own") {
     open_bench(&b, false, full, NULL);
     float *values = engine_align_masters(b.a, &n);
     fill(values, n, 0, 1);
-    REQUIRE(engine_align_save(b.a, at("t.safetensors"), false, &err) == SPECRT_STATUS_OK);
-    specrt_status status = engine_drafter_open(at("t.safetensors"), b.target, &again, &err);
+    REQUIRE(engine_align_save(b.a, in_folder("t.safetensors"), false, &err) == SPECRT_STATUS_OK);
+    specrt_status status = engine_drafter_open(in_folder("t.safetensors"), b.target, &again, &err);
     if (status) fprintf(stderr, "%s\n", err.msg);
     REQUIRE(status == SPECRT_STATUS_OK);
     REQUIRE(engine_align_create(again, &full, NULL, &a, &err) == SPECRT_STATUS_OK);

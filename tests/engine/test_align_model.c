@@ -1,6 +1,7 @@
 /* test_align_model.c : alignment of independent drafters, whose layers are several: rows again as they were
  * drafted, gradients of every layer against differences, threads, and the order of rows in a file. */
 #include "engine/train/align.h"
+#include "folder.h"
 #include "formats/safetensors.h"
 #include "tiny.h"
 
@@ -200,16 +201,14 @@ TEST(threads, "the same bytes for any number of threads") {
 /* Adapters have the checkpoint's order of rows: of a head [d_head] first all x of the rotation's pairs x, y,
  * then all y. A GGUF's Llama has x and y of a pair side by side; the others have the checkpoint's order. */
 static void run_file(tiny shape) {
-    char dir[] = "/tmp/specrt-model-XXXXXX", path[64], beside[64], name[96];
+    const char *path = in_folder("s.safetensors");
+    char name[96];
     bool adjacent = strcmp(shape.arch, "llama") == 0;
     int q = shape.heads * shape.d_head, half = shape.d_head / 2;
     int64_t layer = RANK * (2 * shape.d + q + shape.kv_heads * shape.d_head);
     specrt_error err = {0};
     bench b;
     st *s;
-    REQUIRE(mkdtemp(dir) != NULL);
-    snprintf(path, sizeof path, "%s/s.safetensors", dir);
-    snprintf(beside, sizeof beside, "%s/adapter_config.json", dir);
     open_bench(&b, shape, 1);
     fill(b.values, b.n, 1);
     size_t n_bytes = (size_t)b.n * sizeof *b.values;
@@ -236,7 +235,7 @@ static void run_file(tiny shape) {
     CHECK(memcmp(saved, b.values, n_bytes) == 0);
     free(saved);
     close_bench(&b);
-    unlink(path), unlink(beside), rmdir(dir);
+    clear_folder();
 }
 
 TEST(files, "adapters in the checkpoint's order of rows") {

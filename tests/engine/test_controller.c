@@ -1,6 +1,8 @@
 /* test_controller.c : the sample pair decodes while its drafter learns: what is learnt from is what was
  * drafted, bytes repeat, and every token stays plain decoding's, whatever is learnt. */
 #include "over.h"
+#include "base/io.h"
+#include "folder.h"
 #include "opened.h"
 
 #include <unistd.h>
@@ -79,22 +81,15 @@ static int32_t decode(decoder *d, int i, int64_t max_tokens, int32_t *out) {
 }
 
 static void read_masters(run *r, engine_controller *c) {
-    char dir[] = "/tmp/specrt-controller-XXXXXX", path[64], beside[64];
-    FILE *f = NULL;
-    REQUIRE(mkdtemp(dir) != NULL);
-    snprintf(path, sizeof path, "%s/s", dir);
-    snprintf(beside, sizeof beside, "%s/adapter_config.json", dir);
+    const char *path = in_folder("saved");
+    file_view file;
     REQUIRE(engine_controller_save(c, path, true, &err) == SPECRT_STATUS_OK);
-    REQUIRE((f = fopen(path, "rb")) != NULL);
-    fseek(f, 0, SEEK_END);
-    r->n_masters = ftell(f);
-    rewind(f);
-    r->masters = (float *)realloc(r->masters, (size_t)r->n_masters);
-    REQUIRE(fread(r->masters, 1, (size_t)r->n_masters, f) == (size_t)r->n_masters);
-    fclose(f);
-    unlink(path);
-    unlink(beside);
-    rmdir(dir);
+    REQUIRE(sl_file_map(path, &file, &err) == SPECRT_STATUS_OK);
+    r->n_masters = (int64_t)file.n;
+    r->masters = (float *)realloc(r->masters, file.n);
+    memcpy(r->masters, file.bytes, file.n);
+    sl_file_unmap(&file);
+    clear_folder();
 }
 
 /* Phases follow one another: none takes less than no time. */
@@ -511,18 +506,14 @@ TEST(guard_learns, "a guard drafts with what is good") {
  * learning begins again from there. */
 TEST(guard_returns, "a guard goes back to the frozen drafter") {
     LEFT_TO_ALL();
-    char dir[] = "/tmp/specrt-guard-XXXXXX", path[64];
+    char path[] = "/tmp/specrt-ruined-XXXXXX"; /* the folder is cleared by each run */
     run frozen = {.session = chain, .frozen = true, .order = test_brief() ? "01" : "01201201"};
     run ruined = {.session = chain, .params = learning(4, 100)}, r = {.session = chain};
     NOT_OF_THREADS();
-    REQUIRE(mkdtemp(dir) != NULL);
-    snprintf(path, sizeof path, "%s/s", dir);
     ruined.n_prompts = 2;
     run_all(&ruined);
-    FILE *f = fopen(path, "wb");
-    REQUIRE(f &&
-            fwrite(ruined.masters, 1, (size_t)ruined.n_masters, f) == (size_t)ruined.n_masters);
-    fclose(f);
+    REQUIRE(mkdtemp(path) && rmdir(path) == 0);
+    REQUIRE(!sl_out_bytes(path, true, ruined.masters, (size_t)ruined.n_masters, &err));
     run_all(&frozen);
     r.order = frozen.order;
     r.load = path;
@@ -540,7 +531,6 @@ TEST(guard_returns, "a guard goes back to the frozen drafter") {
     CHECK_INT(r.stats.n_returns, 1);
     CHECK_INT(r.stats.n_restarts, 0);
     unlink(path);
-    rmdir(dir);
     free(ruined.masters), free(loaded.masters), free(r.masters);
 }
 

@@ -9,20 +9,6 @@ enum { D = 24, SIZE = 5, N_TAPS = 2, RANK = 3, CONTEXT = 9, VOCAB = 29, MASK = 2
 static const tiny target_shape = {"qwen3", 4, D, 3, 1, 16, 40, VOCAB, .tied = true, .normed = true};
 static const tiny block_shape = {"qwen3", 2, D, 4, 2, 6, 40, VOCAB, .normed = true};
 
-/* Names of the drafter's tensors here, and in its file; of a layer behind "layers.N.". */
-static const char *const layer_names[][2] = {{"attn_norm.weight", "input_layernorm.weight"},
-                                             {"attn_q.weight", "self_attn.q_proj.weight"},
-                                             {"attn_k.weight", "self_attn.k_proj.weight"},
-                                             {"attn_v.weight", "self_attn.v_proj.weight"},
-                                             {"attn_q_norm.weight", "self_attn.q_norm.weight"},
-                                             {"attn_k_norm.weight", "self_attn.k_norm.weight"},
-                                             {"attn_output.weight", "self_attn.o_proj.weight"},
-                                             {"ffn_norm.weight", "post_attention_layernorm.weight"},
-                                             {"ffn_gate.weight", "mlp.gate_proj.weight"},
-                                             {"ffn_up.weight", "mlp.up_proj.weight"},
-                                             {"ffn_down.weight", "mlp.down_proj.weight"}};
-enum { N_LAYER_NAMES = sizeof layer_names / sizeof layer_names[0] };
-
 static const char W1[] = "markov_head.markov_w1.weight", W2[] = "markov_head.markov_w2.weight";
 
 static void make_block(tiny_model *m) {

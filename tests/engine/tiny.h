@@ -43,6 +43,25 @@ typedef struct tiny {
     int tail; /* MTP modules, layers of the file behind the model's */
 } tiny;
 
+/* Names of a layer's tensors here, behind "blk.N.", and in a checkpoint, behind its own name of the layer. */
+static const char *const layer_names[][2] = {
+    {"attn_norm.weight", "input_layernorm.weight"},
+    {"attn_q.weight", "self_attn.q_proj.weight"},
+    {"attn_k.weight", "self_attn.k_proj.weight"},
+    {"attn_v.weight", "self_attn.v_proj.weight"},
+    {"attn_q.bias", "self_attn.q_proj.bias"},
+    {"attn_k.bias", "self_attn.k_proj.bias"},
+    {"attn_v.bias", "self_attn.v_proj.bias"},
+    {"attn_q_norm.weight", "self_attn.q_norm.weight"},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight"},
+    {"attn_output.weight", "self_attn.o_proj.weight"},
+    {"ffn_norm.weight", "post_attention_layernorm.weight"},
+    {"ffn_gate.weight", "mlp.gate_proj.weight"},
+    {"ffn_up.weight", "mlp.up_proj.weight"},
+    {"ffn_down.weight", "mlp.down_proj.weight"},
+};
+enum { N_LAYER_NAMES = sizeof layer_names / sizeof layer_names[0] };
+
 enum { MAX_TENSORS = 1024 };
 typedef struct tensor {
     char name[64];

@@ -1,8 +1,6 @@
 /* test_npy.c : .npy headers as NumPy writes them, and every way to get them wrong. */
 #include "formats/npy.h"
-#include "test.h"
-
-#include <unistd.h>
+#include "folder.h"
 
 static char file[4096];
 
@@ -103,10 +101,7 @@ TEST(hostile, "bad headers and cut files") {
 }
 
 TEST(write, "what is written reads back") {
-    char path[] = "/tmp/specrt-npy-XXXXXX";
-    int fd = mkstemp(path);
-    REQUIRE(fd >= 0);
-    close(fd);
+    const char *path = in_folder("npy");
     const int64_t values[3] = {5, -7, INT64_MAX};
     out_file out;
     file_view view;
@@ -123,5 +118,5 @@ TEST(write, "what is written reads back") {
     REQUIRE(sl_npy_values(view.bytes, view.n, path, &a, &read, NULL) == SPECRT_STATUS_OK);
     for (int i = 0; i < 3; i++) CHECK_INT(sl_npy_int(&a, read, i), values[i]);
     sl_file_unmap(&view);
-    unlink(path);
+    clear_folder();
 }

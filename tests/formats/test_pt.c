@@ -2,9 +2,7 @@
  * refused. */
 #include "formats/pt.h"
 #include "formats/zip.h"
-#include "test.h"
-
-#include <unistd.h>
+#include "folder.h"
 
 static file_view view;
 static specrt_error err;
@@ -238,14 +236,9 @@ TEST(pickle_limits, "bounded work: many objects, and a pickle that is too long")
 
 /* ---- archives --------------------------------------------------------------------------------- */
 
-static char path[] = "/tmp/specrt-pt-XXXXXX";
-
 /* What `write` writes, as bytes to free. */
 static uint8_t *written(size_t *n, specrt_status (*write)(out_file *out)) {
-    strcpy(path + sizeof path - 7, "XXXXXX");
-    int fd = mkstemp(path);
-    REQUIRE(fd >= 0);
-    close(fd);
+    const char *path = in_folder("written");
     out_file out;
     file_view file;
     REQUIRE(sl_out_open(&out, path, true, NULL) == SPECRT_STATUS_OK);
@@ -256,7 +249,7 @@ static uint8_t *written(size_t *n, specrt_status (*write)(out_file *out)) {
     REQUIRE(bytes != NULL);
     memcpy(bytes, file.bytes, *n = file.n);
     sl_file_unmap(&file);
-    unlink(path);
+    clear_folder();
     return bytes;
 }
 

@@ -256,6 +256,13 @@ def safetensors_drafter():
     assert json.loads((work / "cut" / "config.json").read_text()) == {**config, "draft_vocab_size": 500}
 
 
+def finish(w):
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
 def make_drafter(path, type):
     """An eagle3 drafter; @return its head as stored and everything else by name."""
     rng = numpy.random.default_rng(2)
@@ -270,10 +277,7 @@ def make_drafter(path, type):
     w.add_tensor("fc.weight", others["fc.weight"])
     w.add_tensor("output.weight", stored, raw_dtype=type)
     w.add_tensor("output_norm.weight", others["output_norm.weight"])
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
+    finish(w)
     return stored, others
 
 
@@ -300,10 +304,7 @@ def gguf_both_ways():
 def gguf_offsets():
     w = gguf.GGUFWriter(work / "offsets.gguf", "eagle3")
     w.add_tensor("d2t", numpy.array(OFFSETS))
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
+    finish(w)
     refused(work / "offsets.gguf", "GGUF d2t read as absolute ids")
     assert read(work / "offsets.gguf", "--values", "offset") == RISING
 
@@ -324,10 +325,7 @@ def gguf_mtp():
         for name in "blk.0.attn_norm.weight", "blk.2.nextn.enorm.weight":
             w.add_tensor(name, numpy.ones(64, dtype=numpy.float32))
         w.add_tensor("output.weight", stored, raw_dtype=type)
-        w.write_header_to_file()
-        w.write_kv_data_to_file()
-        w.write_tensors_to_file()
-        w.close()
+        finish(w)
         path = work / "mtp-cut.gguf"
         code, _, err = tool("export", bundle(), "--drafter", work / "mtp.gguf", "--for", "llama.cpp", "--size", 700,
                             "-o", path, "-f")
@@ -354,10 +352,7 @@ def gguf_mtp_bad():
         w.add_tensor("output.weight", numpy.ones((n if n == 700 else N_VOCAB, 64), dtype=numpy.float32))
         w.add_tensor("blk.2.nextn.shared_head_head.weight", numpy.ones((700, 64), dtype=numpy.float32))
         w.add_tensor("d2t", numpy.arange(n))
-        w.write_header_to_file()
-        w.write_kv_data_to_file()
-        w.write_tensors_to_file()
-        w.close()
+        finish(w)
         _, said, _ = tool("check", work / "bad.gguf", "--json")
         assert [f["code"] for f in json.loads(said)["findings"]] == [code], said
 

@@ -77,9 +77,7 @@ static inline void world_open(world *w, int kind, const char *policy,
 }
 
 static inline void world_close(world *w) {
-    specrt_session_close(w->s);
-    specrt_policy_close(w->policy);
-    specrt_head_close(w->head);
+    close_all(w->s, w->policy, w->head);
 }
 
 /* --- the oracle: all rows in double --- */

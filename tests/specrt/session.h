@@ -179,8 +179,7 @@ static inline void decode_setting(const setting *set, bool with_prefix, run *r) 
     specrt_policy *policy = make_policy(set->policy);
     specrt_session *s = make_session(policy, set, NULL);
     decode(s, set, specrt_policy_get_info(policy)->bound, with_prefix, r);
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
 }
 
 #endif

@@ -260,9 +260,7 @@ static stage open_stage(const char *text, const specrt_session_params *params) {
 }
 
 static void close_stage(stage *st) {
-    specrt_session_close(st->s);
-    specrt_policy_close(st->policy);
-    specrt_head_close(st->head);
+    close_all(st->s, st->policy, st->head);
     specrt_bundle_close(st->bundle);
     free(st->bytes);
 }

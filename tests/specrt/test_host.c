@@ -146,9 +146,7 @@ static void bench_make(bench *b, const char *policy, int32_t topk, float tempera
 }
 
 static void bench_free(bench *b) {
-    specrt_session_close(b->session);
-    specrt_policy_close(b->policy);
-    specrt_head_close(b->head);
+    close_all(b->session, b->policy, b->head);
     free(b->toy);
 }
 

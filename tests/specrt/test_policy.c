@@ -432,8 +432,7 @@ static void check_ids(const specrt_bundle *b, const char *text, const char *cano
         REQUIRE(shortlist != NULL);
         check_tokens(shortlist, expected);
     }
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
 }
 
 TEST(ids, "the application's list, with and without a bundle, whose ranks are another one") {
@@ -463,8 +462,7 @@ TEST(ids_and_window, "other sources keep to the bundle: a window is filled up by
     for (int32_t i = 0; i < n - 5; i++) expected[7 * (i + N_FORCED) + 3] = true;
     CHECK(n > 5 && n <= specrt_policy_get_info(policy)->bound);
     check_tokens(specrt_session_shortlist(s), expected);
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
 }
 
 TEST(ids_refused, "lists with doubles, ids or sizes out of range, or no use") {
@@ -554,8 +552,7 @@ TEST(topk, "topk above the shortlist is refused") {
     CHECK_HAS(err.msg, "topk: expected at most the 5 rows of policy 'static:5', found 10");
     params.tree.topk = 5;
     CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_OK);
-    specrt_session_close(session);
-    specrt_policy_close(policy);
+    close_both(session, policy);
 }
 
 TEST(few_logits, "a target without logits for what may be proposed could not verify it") {
@@ -569,8 +566,7 @@ TEST(few_logits, "a target without logits for what may be proposed could not ver
     CHECK_HAS(err.msg, "at least 400, one for every token that may be proposed");
     params.n_logits = 400;
     CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_OK);
-    specrt_session_close(session);
-    specrt_policy_close(policy);
+    close_both(session, policy);
 }
 
 /* A list that frequencies fill: the bundle's ranks, or ascending ids; at least topk of them. */
@@ -596,8 +592,7 @@ TEST(fill, "short windows are filled by frequency") {
         if (with) CHECK(seen[3]);
         CHECK(specrt__pool_valid(session->pool, 496) == !with); /* the last rank */
         for (int32_t i = 0; i < 10; i++) CHECK(seen[with ? 7 * (i + 3) + 3 : i]);
-        specrt_session_close(session);
-        specrt_policy_close(policy);
+        close_both(session, policy);
     }
 }
 
@@ -619,8 +614,7 @@ TEST(late_prompt, "a prompt that goes on takes the place of what filled up") {
         CHECK(specrt_session_member(session, 0, 0) ==
               (token < 106 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO));
     }
-    specrt_session_close(session);
-    specrt_policy_close(policy);
+    close_both(session, policy);
 }
 
 /* `full` over rows that are decoded when packed scores what a static list of all would. */
@@ -641,8 +635,7 @@ TEST(full_decoded, "full over a 4-bit head") {
             sum += (double)row[i] * (double)hidden[i], size += fabs((double)row[i] * hidden[i]);
         CHECK_NEAR(logits[id], sum, 1e-3 * size + 1e-6);
     }
-    specrt_session_close(session);
-    specrt_policy_close(policy);
+    close_both(session, policy);
 }
 
 TEST(no_memory, "memory that runs out at any point leaves nothing behind") {
@@ -666,9 +659,7 @@ TEST(no_memory, "memory that runs out at any point leaves nothing behind") {
             const specrt_session_params params = {.n_logits = N_VOCAB};
             if (policy) status = specrt_session_create(policy, &params, NULL, &session, NULL);
             CHECK((session != NULL) == (status == SPECRT_STATUS_OK));
-            specrt_session_close(session);
-            specrt_policy_close(policy);
-            specrt_head_close(h);
+            close_all(session, policy, h);
             CHECK_INT(a.n_live, 0);
         }
         CHECK_INT(status, SPECRT_STATUS_OK);

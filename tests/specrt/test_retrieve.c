@@ -167,8 +167,7 @@ static void run_make(run *r, const world *w, const char *text, bool target, hand
 }
 
 static void run_free(run *r) {
-    specrt_session_close(r->session);
-    specrt_policy_close(r->policy);
+    close_both(r->session, r->policy);
 }
 
 /* As what: NULL: a new sequence. */

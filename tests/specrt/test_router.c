@@ -117,9 +117,7 @@ static void open_world(world *w, int32_t router, const char *policy, const specr
 }
 
 static void close_world(world *w) {
-    specrt_session_close(w->session);
-    specrt_policy_close(w->policy);
-    specrt_head_close(w->head);
+    close_all(w->session, w->policy, w->head);
     specrt_bundle_close(w->bundle);
     free(w->bytes);
 }
@@ -468,9 +466,7 @@ static void check_in_place(int32_t first) {
             CHECK(r->segments[i].rows >= (void *)rows &&
                   r->segments[i].rows < (void *)(rows + N_IDS * N_COLS));
     }
-    specrt_session_close(moved.session);
-    specrt_policy_close(moved.policy);
-    specrt_head_close(moved.head);
+    close_all(moved.session, moved.policy, moved.head);
     close_world(&w);
 }
 
@@ -532,9 +528,7 @@ TEST(memory, "memory that runs out at any point leaves nothing behind") {
         if (head) status = specrt_policy_create(w.bundle, head, &pd, &policy, NULL);
         if (policy) status = specrt_session_create(policy, &params, NULL, &s, NULL);
         CHECK((s != NULL) == (status == SPECRT_STATUS_OK));
-        specrt_session_close(s);
-        specrt_policy_close(policy);
-        specrt_head_close(head);
+        close_all(s, policy, head);
         CHECK_INT(a.n_live, 0);
     }
     CHECK_INT(status, SPECRT_STATUS_OK);

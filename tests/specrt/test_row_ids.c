@@ -173,8 +173,7 @@ TEST(scattered, "trees are those of a head with a row for every token") {
         }
         CHECK(n_drafted > 10 * N_CYCLES);
         specrt_session_close(a);
-        specrt_session_close(b);
-        specrt_policy_close(ours);
+        close_both(b, ours);
         specrt_policy_close(whole);
     }
 }
@@ -187,12 +186,10 @@ TEST(short_window, "full windows hold tokens with rows only") {
     begin(s);
     CHECK(specrt_session_shortlist(s)->n_rows >= 24);
     check_list(specrt_session_shortlist(s));
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
     s = open_session(head, "window", &policy);
     CHECK_INT(specrt_policy_get_info(policy)->bound, N_ROWS);
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
 }
 
 TEST(static, "a list keeps the ranks that have rows") {
@@ -237,8 +234,7 @@ TEST(own_list, "drafts over the application's list are those over a bundle of th
             cycle(b, &y, &verdict);
         }
         specrt_session_close(a);
-        specrt_session_close(b);
-        specrt_policy_close(ours);
+        close_both(b, ours);
         specrt_policy_close(of_bundle);
     }
 }
@@ -277,9 +273,7 @@ TEST(full_decoded, "rows without kernels of their own are decoded, in the head's
     CHECK_INT(shortlist->n_rows, N_ROWS);
     CHECK_INT(shortlist->segments[0].dtype, SPECRT_DTYPE_F16);
     CHECK(memcmp(shortlist->segments[0].ids, ids, sizeof ids) == 0);
-    specrt_session_close(s);
-    specrt_policy_close(policy);
-    specrt_head_close(h);
+    close_all(s, policy, h);
 }
 
 /* --- what is refused --- */

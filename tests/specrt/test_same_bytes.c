@@ -36,8 +36,7 @@ static void check(float temperature, uint64_t tokens, uint64_t sessions) {
         decode(s, &set, specrt_policy_get_info(policy)->bound, false, &r);
         of_tokens = digest_of_tokens(&r, of_tokens);
         of_sessions = digest_of_session(s, of_sessions);
-        specrt_session_close(s);
-        specrt_policy_close(policy);
+        close_both(s, policy);
     }
     CHECK_INT(of_tokens, tokens);
     CHECK_INT(of_sessions, sessions);

@@ -116,8 +116,7 @@ TEST(again, "begin forgets everything") {
     s = make_session(policy, &set, NULL);
     decode(s, &set, bound, false, &fresh);
     CHECK(memcmp(fresh.stream, next.stream, N_TOKENS * sizeof *fresh.stream) == 0);
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
 }
 
 /* --- packed and indexed rows --- */
@@ -178,8 +177,7 @@ TEST(union, "a sum is one softmax over the union of its sources") {
         x[best] = -INFINITY;
     }
     free(logits);
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
 }
 
 /* The members at a level of `static:60/25/9+window:40@min=0`, terminators being ranks. */
@@ -224,8 +222,7 @@ TEST(levels, "every level is one softmax over its own prefix of the ranks and th
             n_both += s->routed->segments[i].n_masked;
     }
     CHECK(n_both > 0); /* the window holds some of the ranks that levels differ in */
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
 }
 
 /* --- several sequences at once --- */
@@ -369,8 +366,7 @@ TEST(batch_refused, "what is refused grows no tree") {
               SPECRT_STATUS_OK);
     for (int i = 0; i < SPECRT_SESSION_MAX_BATCH; i++) specrt_session_close(many[i]);
     for (int i = 0; i < 2; i++) specrt_session_close(s[i]);
-    specrt_session_close(mixed[1]);
-    specrt_policy_close(other);
+    close_both(mixed[1], other);
     specrt_policy_close(policy);
 }
 
@@ -412,8 +408,7 @@ TEST(route, "an application that grows its own tree asks for the list of each le
     CHECK(!specrt_session_route(s, SPECRT_TREE_MAX_STEPS, &beam, hidden, NULL));
     CHECK_INT(specrt_session_last_error(s)->status, SPECRT_STATUS_BAD_ARG);
     specrt_session_close(s);
-    specrt_session_close(t);
-    specrt_policy_close(policy);
+    close_both(t, policy);
     specrt_policy_close(plain);
 }
 
@@ -504,8 +499,7 @@ TEST(left_open, "a cycle that never got its last token is forgotten with its seq
               SPECRT_STATUS_OK);
     specrt_session_get_stats(s, &stats);
     CHECK_INT(stats.n_emitted, SPECRT_TREE_MAX_NODES);
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
 }
 
 TEST(observe_plain, "tokens of plain decoding, and what is refused") {
@@ -540,8 +534,7 @@ TEST(observe_plain, "tokens of plain decoding, and what is refused") {
               "observe_chain: draft: root: expected 8, the last emitted token, found 5");
     specrt_session_get_stats(s, &stats);
     CHECK_INT(stats.n_cycles, 1);
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
 }
 
 TEST(bad_tokens, "tokens that are none are refused before anything is learnt") {
@@ -601,8 +594,7 @@ TEST(bad_tokens, "tokens that are none are refused before anything is learnt") {
     draft.n = 3;
     const specrt_verdict good = {.n = 2, .nodes = {0, 1}, .tokens = {6, 8}};
     CHECK_INT(specrt_session_observe(s, &draft, &good, NULL), SPECRT_STATUS_OK);
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
 }
 
 TEST(bad_drafts, "a sampled draft of no nodes, of more than were drafted, or that is no chain") {
@@ -643,6 +635,5 @@ TEST(bad_drafts, "a sampled draft of no nodes, of more than were drafted, or tha
     CHECK_HAS(specrt_session_last_error(s)->msg, "expected the chain that the session sampled");
     tokens[2] = draft.tokens[2];
     CHECK_INT(specrt_session_verify(s, &other, logits, &verdict), SPECRT_STATUS_OK);
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
 }

@@ -69,8 +69,7 @@ TEST(first_terminator, "token 0 may end a text, too: it is a member from the sta
     const specrt_shortlist *rows = specrt_session_shortlist(s);
     for (int32_t i = 0; i < rows->n_segments; i++) CHECK(rows->segments[i].n_rows > 0);
     CHECK_INT(specrt_session_shortlist(s)->n_rows, 3); /* with the root */
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
 }
 
 TEST(padding, "heads are padded: rows behind the vocabulary stand for no token") {
@@ -83,9 +82,7 @@ TEST(padding, "heads are padded: rows behind the vocabulary stand for no token")
     specrt_session *s = create_session(policy, &params, NULL);
     CHECK_INT(s->pool->n_ids, V);
     for (int32_t id = 0; id < V; id++) CHECK_INT(specrt__pool_valid(s->pool, id), id < V - 4);
-    specrt_session_close(s);
-    specrt_policy_close(policy);
-    specrt_head_close(padded);
+    close_all(s, policy, padded);
 }
 
 /* --- logits that are scaled and capped --- */
@@ -139,9 +136,7 @@ TEST(shape, "drafts are of the distribution that a scaled and capped head has") 
         for (int32_t k = 0; sampled && k < s->distributions[0].n; k++)
             CHECK_NEAR((double)s->distributions[0].probs[k],
                        distribution[s->distributions[0].ids[k]], 1e-5);
-        specrt_session_close(s);
-        specrt_policy_close(policy);
-        specrt_head_close(shaped);
+        close_all(s, policy, shaped);
     }
 }
 

@@ -53,9 +53,7 @@ static void world_open(world *w, const char *policy) {
 }
 
 static void world_close(world *w) {
-    specrt_session_close(w->session);
-    specrt_policy_close(w->policy);
-    specrt_head_close(w->head);
+    close_all(w->session, w->policy, w->head);
     specrt_bundle_close(w->bundle);
 }
 

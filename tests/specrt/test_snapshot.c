@@ -227,8 +227,7 @@ static void check_round_trip(const setting *set, int place) {
     CHECK_INT(save(moves.s, later), n);
     CHECK(memcmp(bytes, later, n) == 0);
     specrt_session_close(stays.s);
-    specrt_session_close(moves.s);
-    specrt_policy_close(policy);
+    close_both(moves.s, policy);
 }
 
 TEST(stock, "the same where sessions hold rows together") {
@@ -279,8 +278,7 @@ TEST(lossless, "whatever another text taught it, the answer is plain decoding's"
         int32_t n = taught.n < plain.n ? taught.n : plain.n;
         CHECK(memcmp(taught.stream, plain.stream, (size_t)n * 4) == 0);
         specrt_session_close(taught.s);
-        specrt_session_close(plain.s);
-        specrt_policy_close(policy);
+        close_both(plain.s, policy);
         specrt_policy_close(full);
     }
 }
@@ -310,8 +308,7 @@ TEST(size, "bounded, known beforehand, nothing allocated") {
         CHECK(memcmp(bytes, canary, wanted) == 0);
         load(r.s, bytes, wanted);
         CHECK_INT(allocator.n_calls, n_calls);
-        specrt_session_close(r.s);
-        specrt_policy_close(policy);
+        close_both(r.s, policy);
     }
 }
 
@@ -324,8 +321,7 @@ TEST(size_of_text, "a policy's text is part of what a save may take") {
         specrt_session *s = make_session(policy, &settings[0]);
         REQUIRE(!specrt_session_save(s, NULL, 0, &bounds[i]));
         lengths[i] = (strlen(specrt_policy_get_info(policy)->text) + 3) / 4 * 4;
-        specrt_session_close(s);
-        specrt_policy_close(policy);
+        close_both(s, policy);
     }
     CHECK(lengths[1] > lengths[0]);
     CHECK_INT(bounds[1] - bounds[0], lengths[1] - lengths[0]);
@@ -352,8 +348,7 @@ TEST(digest, "what ids mean, by its definition") {
             hash = specrt_hash64(p->invalid, 4 * (size_t)p->n_invalid, hash);
         }
         CHECK(found == specrt_hash64(p->ends, 4 * (size_t)p->n_ends, hash));
-        specrt_session_close(s);
-        specrt_policy_close(p);
+        close_both(s, p);
     }
 }
 
@@ -374,8 +369,7 @@ TEST(between_cycles, "not while a tree is drafted; a draft that was left is no h
     CHECK_INT(specrt_session_save(r.s, NULL, 0, &n), SPECRT_STATUS_OK); /* what it may take */
     turn(&r);
     CHECK_INT(specrt_session_save(r.s, bytes, sizeof bytes, &n), SPECRT_STATUS_OK);
-    specrt_session_close(r.s);
-    specrt_policy_close(policy);
+    close_both(r.s, policy);
 }
 
 static void seal(uint8_t *bytes, size_t n) {
@@ -450,8 +444,7 @@ TEST(damaged, "cut or flipped anywhere: an exact status") {
     seal(copy, n);
     refuses(r.s, copy, n, SPECRT_STATUS_SESSION_DAMAGED, "policy");
     load(r.s, bytes, n);
-    specrt_session_close(r.s);
-    specrt_policy_close(policy);
+    close_both(r.s, policy);
 }
 
 /* A policy whose ranked ids at a place and the next one changed places. */
@@ -461,8 +454,7 @@ static void refuses_swapped(const char *text, int32_t place, const uint8_t *byte
     specrt_policy *policy = make_policy(text, swapped);
     specrt_session *s = make_session(policy, &settings[2]);
     refuses(s, bytes, n, SPECRT_STATUS_SESSION_MISMATCH, "digest");
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
     specrt_bundle_close(swapped);
     free(memory);
 }
@@ -479,8 +471,7 @@ TEST(mismatch_static, "other rows, or other ids that are invalid") {
     refuses_swapped("static:12", 4, bytes, n);
     refuses_swapped("static:12", V - 2, bytes, n); /* the last one is invalid */
     load(s, bytes, n);
-    specrt_session_close(s);
-    specrt_policy_close(policy);
+    close_both(s, policy);
 }
 
 TEST(mismatch, "another policy or vocabulary") {
@@ -522,8 +513,7 @@ TEST(mismatch, "another policy or vocabulary") {
     /* Rows of the list, and what fills a window up, to the last: in another order it is another policy. */
     const int32_t places[] = {0, 10, V - 3, V - 2};
     for (int i = 0; i < 4; i++) refuses_swapped("static:12+window:48", places[i], bytes, n);
-    specrt_session_close(r.s);
-    specrt_policy_close(policy);
+    close_both(r.s, policy);
     specrt_policy_close(longer);
     specrt_policy_close(others);
     specrt_policy_close(ends);
@@ -609,8 +599,7 @@ TEST(hostile, "lists that no session has, under a right checksum") {
     memset(copy + n, 0, 4);
     seal(copy, n + 4);
     refuses(r.s, copy, n + 4, SPECRT_STATUS_SESSION_DAMAGED, "lists");
-    specrt_session_close(r.s);
-    specrt_policy_close(policy);
+    close_both(r.s, policy);
 }
 
 /* A chain that waits for its last token: as many of the target's best as it has tokens, or none. */
@@ -650,8 +639,7 @@ TEST(hostile_chain, "one that waits for its last token, cut or forged") {
     memcpy(chain + 4, &(int32_t){V}, 4);
     seal(bytes, n);
     refuses(r.s, bytes, n, SPECRT_STATUS_SESSION_DAMAGED, "chain");
-    specrt_session_close(r.s);
-    specrt_policy_close(policy);
+    close_both(r.s, policy);
 }
 
 /* A chain of which the target's choices were not told teaches no more once it was saved. */
@@ -671,8 +659,7 @@ TEST(untold_chain, "one of which the target said nothing") {
     REQUIRE(save(t, again) == n);
     CHECK(memcmp(bytes, again, n) == 0);
     specrt_session_close(s);
-    specrt_session_close(t);
-    specrt_policy_close(policy);
+    close_both(t, policy);
 }
 
 /* Sessions that version 1 saved: in an answer, with an open chain, and in a turn's prompt. The files do not
@@ -704,7 +691,6 @@ TEST(golden, "sessions saved by version 1 go on") {
         r.stream[r.n - 1] = files[i].last;
         go_on(&r, files[i].place);
         CHECK(r.n > files[i].n + 50);
-        specrt_session_close(r.s);
-        specrt_policy_close(policy);
+        close_both(r.s, policy);
     }
 }

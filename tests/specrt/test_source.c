@@ -64,9 +64,7 @@ TEST(recent, "a source of one's own learns, is saved and begins anew") {
         }
     }
     specrt_session_close(s[0]);
-    specrt_session_close(s[1]);
-    specrt_policy_close(policy);
-    specrt_head_close(head);
+    close_all(s[1], policy, head);
 }
 
 TEST(text, "its name is one of a policy's") {

@@ -80,9 +80,7 @@ static void world_make(world *w, specrt_dtype dtype, const char *policy) {
 }
 
 static void world_free(world *w) {
-    specrt_session_close(w->session);
-    specrt_policy_close(w->policy);
-    specrt_head_close(w->head);
+    close_all(w->session, w->policy, w->head);
     specrt_bundle_close(w->bundle);
     free(w->bytes);
 }

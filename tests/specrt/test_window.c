@@ -267,9 +267,7 @@ static void run_history(const setting *set_up, int n_cycles) {
         run_prompt(&h, 1 + random_below(400));
         for (int cycle = 0; cycle < n_cycles; cycle++) run_cycle(&h, cycle);
     }
-    specrt_session_close(h.session);
-    specrt_policy_close(policy);
-    specrt_head_close(head);
+    close_all(h.session, policy, head);
 }
 
 static void run_mode(int32_t mode) {

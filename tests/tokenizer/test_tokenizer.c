@@ -1,10 +1,9 @@
 /* test_tokenizer.c : whole tokenizers against published vectors, an independent count, and a merger
  * that follows the definition. */
 #include <json-c/json.h>
-#include <unistd.h>
 #include <utf8proc.h>
 #include "base/parallel.h"
-#include "test.h"
+#include "folder.h"
 #include "base/utf8.h"
 #include "tokenizer/worker.h"
 #include "tok_vectors.h"
@@ -524,9 +523,8 @@ TEST(threads, "two workers on one tokenizer") {
 /* ---- rank files that are wrong ---- */
 
 static void check_refused(const char *content, size_t n, const char *part) {
-    char path[] = "/tmp/specrt-test-XXXXXX";
-    int fd = mkstemp(path);
-    REQUIRE(fd >= 0 && write(fd, content, n) == (ssize_t)n && close(fd) == 0);
+    const char *path = in_folder("ranks");
+    REQUIRE(!sl_out_bytes(path, true, content, n, NULL));
     tokenizer *tok = NULL;
     specrt_error err = {0};
     CHECK(sl_tokenizer_open(path, &tok, &err) != SPECRT_STATUS_OK);
@@ -534,7 +532,7 @@ static void check_refused(const char *content, size_t n, const char *part) {
     CHECK_HAS(err.msg, path);
     CHECK_HAS(err.msg, part);
     CHECK(strchr(err.msg, '\n') == NULL);
-    unlink(path);
+    clear_folder();
 }
 
 TEST(bad_rank_files, "each fault named with its line") {

@@ -1,6 +1,7 @@
 /* test_hnsw_build.c : the queries that hnsw-build measures an index with. tests/specrt/test_hnsw.c tests the
  * index itself. */
 #include "states_trace.h"
+#include "folder.h"
 #include "opened.h"
 
 #include "tools/hnsw-build/recall.h"
@@ -41,11 +42,9 @@ TEST(synthetic, "mixtures of rows and noise") {
 
 /* Fewer states than asked for are all taken; of more, each with the same chance and none twice. */
 TEST(from_trace, "recorded states, spread over the trace") {
-    char path[] = "/tmp/test_hnsw_XXXXXX";
-    int fd = mkstemp(path);
+    const char *path = in_folder("trace");
     hnsw_recall_set set;
     specrt_error err;
-    REQUIRE(fd >= 0 && close(fd) == 0);
     states_trace_write(path, 30, 1);
     REQUIRE(!hnsw_recall_from_trace(path, 4, 100, &set, NULL));
     CHECK_INT(set.n, 30);
@@ -66,5 +65,5 @@ TEST(from_trace, "recorded states, spread over the trace") {
     CHECK_INT(hnsw_recall_from_trace(path, 4, 9, &set, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, ": holds no hidden states of the target; record one with specrt-eval");
     hnsw_recall_free(&set);
-    unlink(path);
+    clear_folder();
 }

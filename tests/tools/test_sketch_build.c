@@ -2,6 +2,7 @@
  * docs/FORMAT.md describes them. */
 #include "starve.h"
 #include "states_trace.h"
+#include "folder.h"
 #include "opened.h"
 
 #include "tools/sketch-build/build.h"
@@ -90,15 +91,11 @@ TEST(order, "ranked rows first, weights by count, their mean") {
 /* ---- states ---- */
 
 TEST(recorded, "every recorded state once, in any order; a part of them measures") {
-    char path[2][40] = {"/tmp/test_sketch_XXXXXX", "/tmp/test_sketch_XXXXXX"};
+    const char *const path[] = {in_folder("early"), in_folder("late")};
     state_set s;
     specrt_error err;
     int n_of[90] = {0};
-    for (int i = 0; i < 2; i++) {
-        int fd = mkstemp(path[i]);
-        REQUIRE(fd >= 0 && close(fd) == 0);
-        states_trace_write(path[i], i ? 90 : 60, 1);
-    }
+    for (int i = 0; i < 2; i++) states_trace_write(path[i], i ? 90 : 60, 1);
     static const int32_t asked[] = {20, 24, 25, 100};
     for (int i = 0; i < 4; i++) {
         REQUIRE(!states_from_trace(path[0], 4, asked[i], &s, NULL));
@@ -126,7 +123,7 @@ TEST(recorded, "every recorded state once, in any order; a part of them measures
     CHECK_INT(states_from_trace(path[0], 4, 20, &s, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "that differ, found 48, all the same");
     states_free(&s);
-    for (int i = 0; i < 2; i++) unlink(path[i]);
+    clear_folder();
 }
 
 TEST(synthetic, "three rows of one length, and noise of deviation 2") {
