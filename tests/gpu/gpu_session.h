@@ -447,6 +447,16 @@ typedef struct setting {
     int32_t gemm_above;
 } setting;
 
+/* A setting of blocks, or of a chain or trees by passes where n_block is 0. */
+static inline setting block_setting(const char *policy, int32_t topk, int32_t n_block) {
+    return (setting){.policy = policy,
+                     .tree = {6, topk, topk == 1 ? 7 : NODES},
+                     .n_batch = 3,
+                     .n_cycles = 4,
+                     .n_block = n_block,
+                     .graph = true};
+}
+
 /* Cycles by calls, or the first so and then by a graph, or all by a graph: after start, or after a cycle's
  * verify, it learns what there is. */
 static inline void run_cycles(device *d, twin *twins, const setting *how, bool at_once) {
@@ -620,6 +630,17 @@ static inline void open_device(device *d, const shared_policy *p, const setting 
     REQUIRE(!specrt_cuda_session_set_gemm(d->session, how->gemm, d, how->gemm_above));
     if (d->n_block)
         gpu_put(d->hidden, block_states(), (size_t)(d->n * d->n_block) * D * sizeof(float));
+}
+
+/* A policy that lends no rows, and a device for it. */
+static inline void open_both(device *d, shared_policy *p, const setting *how) {
+    open_policy(p, how->policy, false);
+    open_device(d, p, how);
+}
+
+static inline void close_device(device *d, shared_policy *p) {
+    device_close(d);
+    close_policy(p);
 }
 
 static inline void open_twin(twin *t, const shared_policy *p, const setting *how, int32_t i) {

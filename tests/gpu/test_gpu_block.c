@@ -2,21 +2,12 @@
  * and trees, greedy and sampled targets, whole blocks and shorter ones, call by call and as a graph. */
 #include "gpu_session.h"
 
-static setting setting_of(const char *policy, int32_t topk, int32_t n_block) {
-    return (setting){.policy = policy,
-                     .tree = {6, topk, topk == 1 ? 7 : NODES},
-                     .n_batch = 3,
-                     .n_cycles = 4,
-                     .n_block = n_block,
-                     .graph = true};
-}
-
 TEST(twins, "draft what sessions of the CPU draft of a block") {
     static const char *const policies[] = {"full", "static:40", "window:30@min=8",
                                            "static:20+retrieve:9@mode=async"};
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
         for (int32_t n = 1; n <= 6 && test_failures == 0; n += n == 1 ? 3 : 2) {
-            setting how = setting_of(policies[i], n == 4 ? 1 : 3, n);
+            setting how = block_setting(policies[i], n == 4 ? 1 : 3, n);
             if (n == 6) how.sampling = (specrt_sampling){.temperature = 1, .seed = 4, .session = 9};
             how.shared = i == 2 && n == 6;
             run(&how);
@@ -33,7 +24,7 @@ TEST(routes, "sources that route do so for each position, by the tokens before i
         "static:20+retrieve:9@mode=async+sketch:8@keep=999"};
     for (int32_t i = 0; i < 12 && test_failures == 0; i++) {
         if (test_quick() && i % 2 != i / 2 % 2) continue; /* a chain of one, a tree of the next */
-        setting how = setting_of(policies[i / 2], i % 2 ? 3 : 1, i % 2 ? 4 : 6);
+        setting how = block_setting(policies[i / 2], i % 2 ? 3 : 1, i % 2 ? 4 : 6);
         how.n_cycles = 3;
         how.shared = i % 4 == 1;
         how.p_min = i % 3 ? 0 : 0.5f;
@@ -41,7 +32,7 @@ TEST(routes, "sources that route do so for each position, by the tokens before i
         if (i % 4 == 2) how.sampling = (specrt_sampling){.temperature = 1, .seed = 4, .session = 9};
         run(&how);
     }
-    setting how = setting_of("static:40/20+cluster:2@always=8@beam=per_row", 1, 6);
+    setting how = block_setting("static:40/20+cluster:2@always=8@beam=per_row", 1, 6);
     run(&how);
     how.draft = SPECRT_DRAFT_SAMPLED; /* of columns whose order is the CPU's */
     how.sampling = (specrt_sampling){.temperature = 30, .seed = 4, .session = 9};
@@ -55,7 +46,7 @@ TEST(confidence, "ends a draft, or a path of it") {
     for (int32_t i = 0; i < 16 && test_failures == 0; i++) {
         if (test_quick() && i / 4 % 2 == i % 2)
             continue; /* of one source trees, chains of the other */
-        setting how = setting_of(i % 8 < 4 ? "static:40" : "window:30@min=8", i % 2 ? 1 : 3, 6);
+        setting how = block_setting(i % 8 < 4 ? "static:40" : "window:30@min=8", i % 2 ? 1 : 3, 6);
         how.p_min = least[i % 4];
         how.n_confidence = i < 8 ? D : 0;
         how.confidence_bias = i % 3 ? 0.75f : 0;
@@ -68,7 +59,7 @@ TEST(confidence, "ends a draft, or a path of it") {
 TEST(sampled, "chains of a block, by distributions") {
     for (int32_t i = 0; i < 12 && test_failures == 0; i++) {
         if (test_quick() && i / 4 == 1) continue;
-        setting how = setting_of(i % 2 ? "full" : "static:60", 1, i < 6 ? 6 : 4);
+        setting how = block_setting(i % 2 ? "full" : "static:60", 1, i < 6 ? 6 : 4);
         how.draft = SPECRT_DRAFT_SAMPLED;
         how.draft_temperature = i % 3 == 2 ? 0.7f : 0;
         how.sampling = (specrt_sampling){.temperature = i % 2 ? 30 : 4, .seed = 4, .session = 9};
@@ -86,40 +77,36 @@ static void check_refused(device *d, int32_t n, specrt_status status, const char
 }
 
 TEST(refusals, "of other positions, and behind a pass") {
-    setting how = setting_of("static:40", 3, 4);
+    setting how = block_setting("static:40", 3, 4);
     shared_policy shared;
     device d;
-    open_policy(&shared, how.policy, false);
-    open_device(&d, &shared, &how);
+    open_both(&d, &shared, &how);
     device_start(&d, 0, N_PROMPT);
     check_refused(&d, 0, SPECRT_STATUS_BAD_ARG, "n: expected 1 to 4 positions");
     check_refused(&d, 5, SPECRT_STATUS_BAD_ARG, "n_block), found 5");
     REQUIRE(!specrt_cuda_session_expand(d.session, d.hidden, NULL, d.stream));
     check_refused(&d, 4, SPECRT_STATUS_BAD_ORDER,
                   "expected expand() or finish(): the cycle has begun");
-    device_close(&d);
-    close_policy(&shared);
+    close_device(&d, &shared);
 }
 
 /* The product, then the ranking with all levels of the tree; before it confidences. What is drawn takes two
  * launches for each position, and one chooses the nodes. */
 static void check_launches(specrt_draft_kind draft, int32_t n_confidence, int n_launches) {
-    setting how = setting_of("full", draft == SPECRT_DRAFT_SAMPLED ? 1 : 3, 6);
+    setting how = block_setting("full", draft == SPECRT_DRAFT_SAMPLED ? 1 : 3, 6);
     shared_policy shared;
     device d;
     how.draft = draft;
     how.sampling = (specrt_sampling){.temperature = 1, .session = 1};
     how.p_min = 0.5f;
     how.n_confidence = n_confidence;
-    open_policy(&shared, how.policy, false);
-    open_device(&d, &shared, &how);
+    open_both(&d, &shared, &how);
     device_start(&d, 0, N_PROMPT);
     int before = harness_launches[0];
     REQUIRE(!specrt_cuda_session_draft_block(d.session, d.hidden, 6, d.stream));
     CHECK_INT(harness_launches[0] - before, n_launches);
     gpu_check(cudaStreamSynchronize(d.stream), "draft_block");
-    device_close(&d);
-    close_policy(&shared);
+    close_device(&d, &shared);
 }
 
 TEST(launches, "are two, however many positions are ranked") {

@@ -156,11 +156,9 @@ static void check_unsupported(const char *policy, const char *said) {
     setting how = setting_of(policy, 0);
     shared_policy shared;
     device d;
-    open_policy(&shared, how.policy, false);
-    open_device(&d, &shared, &how);
+    open_both(&d, &shared, &how);
     check_refused(&d, multiply, 5, SPECRT_STATUS_UNSUPPORTED, said);
-    device_close(&d);
-    close_policy(&shared);
+    close_device(&d, &shared);
 }
 
 TEST(refusals, "a number without a function, or rows that nobody can lend") {
@@ -172,15 +170,13 @@ TEST(refusals, "a number without a function, or rows that nobody can lend") {
     widen();
     check_unsupported("window:12", "set_gemm: policy 'window:12': expected full or static with "
                                    "rows of f32, the type of hidden, found others");
-    open_policy(&shared, how.policy, false);
-    open_device(&d, &shared, &how);
+    open_both(&d, &shared, &how);
     check_refused(&d, multiply, 0, SPECRT_STATUS_BAD_ARG,
                   "set_gemm: above: expected 1 state or more, found 0");
     check_refused(&d, NULL, 4, SPECRT_STATUS_BAD_ARG,
                   "set_gemm: above: expected 0 without a function, found 4");
     CHECK_INT(specrt_cuda_session_set_gemm(NULL, multiply, NULL, 4), SPECRT_STATUS_BAD_ARG);
-    device_close(&d);
-    close_policy(&shared);
+    close_device(&d, &shared);
     narrow();
 }
 
@@ -191,8 +187,7 @@ TEST(failures, "of a product end the call, which may come again") {
     device d;
     widen();
     how.gemm = multiply;
-    open_policy(&shared, how.policy, false);
-    open_device(&d, &shared, &how);
+    open_both(&d, &shared, &how);
     device_start(&d, 0, N_PROMPT);
     fails_with = 7;
     CHECK_INT(specrt_cuda_session_expand(d.session, d.hidden, NULL, d.stream), SPECRT_STATUS_HOST);
@@ -205,8 +200,7 @@ TEST(failures, "of a product end the call, which may come again") {
     REQUIRE(!specrt_cuda_session_expand(d.session, d.hidden, NULL, d.stream));
     CHECK_INT(n_calls, 2);
     gpu_check(cudaStreamSynchronize(d.stream), "expand");
-    device_close(&d);
-    close_policy(&shared);
+    close_device(&d, &shared);
     forget();
     narrow();
 }
@@ -218,15 +212,13 @@ TEST(launches, "what is lent is launched no more: the product and the ranking be
     if (!harness_launches) SKIP("on a GPU");
     widen();
     how.gemm = multiply;
-    open_policy(&shared, how.policy, false);
-    open_device(&d, &shared, &how);
+    open_both(&d, &shared, &how);
     device_start(&d, 0, N_PROMPT);
     int before = harness_launches[0];
     REQUIRE(!specrt_cuda_session_expand(d.session, d.hidden, NULL, d.stream));
     CHECK_INT(harness_launches[0] - before, 1);
     gpu_check(cudaStreamSynchronize(d.stream), "expand");
-    device_close(&d);
-    close_policy(&shared);
+    close_device(&d, &shared);
     forget();
     narrow();
 }

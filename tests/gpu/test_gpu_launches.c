@@ -91,15 +91,13 @@ TEST(counts, "of kernels, by level and cycle") {
         how.tree = (specrt_tree_params){6, 4, NODES};
         shared_policy shared;
         device d;
-        open_policy(&shared, how.policy, false);
-        open_device(&d, &shared, &how);
+        open_both(&d, &shared, &how);
         device_start(&d, 0, N_PROMPT);
         device_cycle(&d);
         device_observe(&d);
         check_cycle_launches(&d, table[i].level, table[i].cycle);
         gpu_check(cudaStreamSynchronize(d.stream), "cycle");
-        device_close(&d);
-        close_policy(&shared);
+        close_device(&d, &shared);
     }
 }
 
@@ -112,8 +110,7 @@ TEST(first_level, "has one state of each sequence") {
     if (!&harness_blocks) SKIP("on a GPU");
     how.n_batch = 5;
     how.tree = (specrt_tree_params){2, TOPK, NODES};
-    open_policy(&shared, how.policy, false);
-    open_device(&d, &shared, &how);
+    open_both(&d, &shared, &how);
     device_start(&d, 0, N_PROMPT);
     for (int i = 0; i < 2; i++) {
         blocks[i] = harness_blocks;
@@ -124,8 +121,7 @@ TEST(first_level, "has one state of each sequence") {
     /* One group of states for at least 16 rows a block, and a ranking of each; five times 16 states later. */
     CHECK(blocks[0] <= (V + 15) / 16 + 5);
     CHECK(blocks[1] >= 5 * TOPK);
-    device_close(&d);
-    close_policy(&shared);
+    close_device(&d, &shared);
 }
 
 /* --- how they are spread --- */
@@ -218,8 +214,7 @@ TEST(again, "successors of a level that were found before") {
     shared_policy shared;
     device d;
     how.graph = false;
-    open_policy(&shared, how.policy, false);
-    open_device(&d, &shared, &how);
+    open_both(&d, &shared, &how);
     for (int32_t i = 0; i < 2; i++) open_twin(&twins[i], &shared, &how, i);
     start(&d, twins, &how, 0);
     run_cycles(&d, twins, &how, false);
@@ -227,8 +222,7 @@ TEST(again, "successors of a level that were found before") {
     run_cycles(&d, twins, &how, false);
     check_stats(&d, twins, how.policy, how.shared);
     for (int32_t i = 0; i < 2; i++) specrt_session_close(twins[i].session);
-    device_close(&d);
-    close_policy(&shared);
+    close_device(&d, &shared);
 }
 
 /* Four sequences' windows are as many rows as the head has, so they are read there; two sequences' are
@@ -267,8 +261,7 @@ static void check_told(const setting *how, size_t off, const char *expected) {
             d.session, (const uint8_t *)(const void *)d.hidden + off, NULL, d.stream));
     gpu_check(cudaStreamSynchronize(d.stream), "expand");
     CHECK_STR(told, expected);
-    device_close(&d);
-    close_policy(&shared);
+    close_device(&d, &shared);
 }
 
 TEST(narrow, "products that cannot read 16 bytes at a time say so, once") {

@@ -4,15 +4,6 @@
 
 enum { RANK = 16 };
 
-static setting setting_of(const char *policy, int32_t topk, int32_t n_block) {
-    return (setting){.policy = policy,
-                     .tree = {6, topk, topk == 1 ? 7 : NODES},
-                     .n_batch = 3,
-                     .n_cycles = 3,
-                     .n_block = n_block,
-                     .graph = true};
-}
-
 /* Rows of w1 or w2 by chance, of a type. */
 static void *make_rows(specrt_dtype dtype, int32_t n_rows, int32_t rank, uint64_t *state) {
     const int64_t n = (int64_t)n_rows * rank;
@@ -69,7 +60,7 @@ TEST(blocks, "whose positions are chosen one after another") {
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
         for (int32_t n = 1; n <= 6 && test_failures == 0; n += n == 1 ? 3 : 2) {
             if (test_quick() && (i + (size_t)n / 2) % 2 == 0) continue;
-            setting how = setting_of(policies[i], n == 4 ? 1 : 3, n);
+            setting how = block_setting(policies[i], n == 4 ? 1 : 3, n);
             if (n == 6) how.sampling = (specrt_sampling){.temperature = 1, .seed = 4, .session = 9};
             how.shared = i == 2 && n == 6;
             run(&how);
@@ -85,7 +76,7 @@ TEST(routed, "rows that sources route to a position get the Markov head's part, 
     bind_usual(&b, SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
     for (int32_t i = 0; i < 4 && test_failures == 0; i++) {
         if (test_quick() && i % 2 == i / 2) continue;
-        setting how = setting_of(policies[i / 2], i % 2 ? 1 : 4, 5);
+        setting how = block_setting(policies[i / 2], i % 2 ? 1 : 4, 5);
         how.p_min = i == 2 ? 0.4f : 0;
         how.n_confidence = D + RANK;
         run(&how);
@@ -98,7 +89,7 @@ TEST(confidence, "each path has its own confidence, by its last token") {
     bind_usual(&b, SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
     for (int32_t i = 0; i < 8 && test_failures == 0; i++) {
         if (test_quick() && i % 2 != i / 2 % 2) continue;
-        setting how = setting_of(i % 4 < 2 ? "static:40" : "window:30@min=8", i % 2 ? 1 : 4, 6);
+        setting how = block_setting(i % 4 < 2 ? "static:40" : "window:30@min=8", i % 2 ? 1 : 4, 6);
         how.p_min = 0.5f;
         how.n_confidence = i < 6 ? D + RANK : 0;
         how.confidence_bias = i < 4 ? 0.5f : 2;
@@ -116,7 +107,7 @@ TEST(passes, "every kind of segment has its rows of w2") {
     bind_usual(&b, SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
     for (int32_t i = 0; i < 8 && test_failures == 0; i++) {
         if (test_quick() && i % 2 != i / 2 % 2) continue; /* a chain of one, a tree of the next */
-        setting how = setting_of(policies[i / 2], i % 2 ? 1 : 4, 0);
+        setting how = block_setting(policies[i / 2], i % 2 ? 1 : 4, 0);
         how.shared = i == 3;
         run(&how);
     }
@@ -127,7 +118,7 @@ TEST(sampled, "chains, of passes and of blocks") {
     bound b;
     bind_usual(&b, SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
     for (int32_t i = 0; i < 4 && test_failures == 0; i++) {
-        setting how = setting_of("static:60", 1, i == 0 ? 0 : 6);
+        setting how = block_setting("static:60", 1, i == 0 ? 0 : 6);
         how.draft = SPECRT_DRAFT_SAMPLED;
         how.sampling = (specrt_sampling){.temperature = 1, .seed = 4, .session = 9};
         how.p_min = i < 2 ? 0 : 0.4f;
@@ -145,7 +136,7 @@ TEST(types, "of both matrices, kept or decoded") {
                                             {SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_Q8_0}};
     open_all();
     for (size_t i = 0; i < sizeof types / sizeof *types && test_failures == 0; i++) {
-        setting how = setting_of("static:40+window:12", 3, 4);
+        setting how = block_setting("static:40+window:12", 3, 4);
         bound b;
         bind(&b, head->desc, V, 32, types[i][0], types[i][1]);
         how.n_cycles = 2;
@@ -166,7 +157,7 @@ TEST(cut, "heads of few tokens") {
     static const char *const policies[] = {"full", "static:20+window:12", "window:30@min=8"};
     for (int32_t i = 0; i < 6 && test_failures == 0; i++) {
         if (test_quick() && i % 2 != i / 2 % 2) continue;
-        setting how = setting_of(policies[i / 2], i % 2 ? 1 : 3, i % 2 ? 5 : 0);
+        setting how = block_setting(policies[i / 2], i % 2 ? 1 : 3, i % 2 ? 5 : 0);
         bound b;
         bind(&b, desc, 53, 5, SPECRT_DTYPE_F32, SPECRT_DTYPE_F32);
         how.shared = i == 4;
@@ -180,14 +171,13 @@ TEST(cut, "heads of few tokens") {
 /* Of a block: the product, then three for each position. Of a pass: the product, the ranking, and two. */
 TEST(launches, "are three for a position") {
     for (int32_t n_block = 0; n_block <= 6; n_block += 6) {
-        setting how = setting_of("full", 3, n_block);
+        setting how = block_setting("full", 3, n_block);
         shared_policy shared;
         device d;
         bound b;
         if (!harness_launches) SKIP("on a GPU");
         bind_usual(&b, SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
-        open_policy(&shared, how.policy, false);
-        open_device(&d, &shared, &how);
+        open_both(&d, &shared, &how);
         device_start(&d, 0, N_PROMPT);
         int before = harness_launches[0];
         if (n_block)
@@ -196,8 +186,7 @@ TEST(launches, "are three for a position") {
             REQUIRE(!specrt_cuda_session_expand(d.session, d.hidden, NULL, d.stream));
         CHECK_INT(harness_launches[0] - before, n_block ? 1 + 3 * n_block : 4);
         gpu_check(cudaStreamSynchronize(d.stream), "draft");
-        device_close(&d);
-        close_policy(&shared);
+        close_device(&d, &shared);
         unbind(&b);
     }
 }

@@ -124,8 +124,7 @@ TEST(keys, "of two sequences and their generations") {
     shared_policy shared;
     device d;
     how.sampling.generation = 5;
-    open_policy(&shared, how.policy, false);
-    open_device(&d, &shared, &how);
+    open_both(&d, &shared, &how);
     for (int i = 0; i < 2; i++) open_twin(&twins[i], &shared, &how, i);
     int32_t *read = (int32_t *)gpu_copy(&token, sizeof token);
     float *logits = (float *)gpu_zeros(2 * V * sizeof *logits);
@@ -143,8 +142,7 @@ TEST(keys, "of two sequences and their generations") {
             CHECK(memcmp(all + i * DRAWS, all + j * DRAWS, DRAWS * sizeof *all) != 0);
     for (int i = 0; i < 2; i++) specrt_session_close(twins[i].session);
     gpu_free(read), gpu_free(logits);
-    device_close(&d);
-    close_policy(&shared);
+    close_device(&d, &shared);
 }
 
 /* Chains sampled from shortlists whose rows stand in the twin's order: packed ones need not. */
@@ -302,13 +300,11 @@ TEST(ahead, "levels routed beside the drafter's pass") {
         how.n_more = i == 0;
         run(&how);
         if (i != 1) continue;
-        open_policy(&shared, how.policy, false);
-        open_device(&d, &shared, &how);
+        open_both(&d, &shared, &how);
         device_start(&d, 0, N_PROMPT);
         ahead_halves(&d);
         gpu_check(cudaStreamSynchronize(d.stream), "halves");
-        device_close(&d);
-        close_policy(&shared);
+        close_device(&d, &shared);
     }
 }
 
