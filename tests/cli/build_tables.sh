@@ -2,7 +2,7 @@
 # of their JSON. `ACCEPT=1 tests/cli/run.sh BIN build_tables` approves other tables.
 . "$CLI_TESTS/lib.bash"
 left_to_all
-sample=$CLI_TESTS/../../data/sample corpus=$CLI_TESTS/../../data/corpus
+corpus=$CLI_TESTS/../../data/corpus
 model=(--model "$sample/target.gguf") tokenizer=(--tokenizer "$sample/target.gguf")
 calibrate=(vocabtrim-calibrate -f -o a.specb "${tokenizer[@]}")
 tells "${calibrate[@]}" --corpus "$corpus/code" "$corpus/qa" "$corpus/prose" --by-language \

@@ -169,8 +169,6 @@ finding d2t-rows wrong hand null "2 of 3 rows are not the target's rows of the l
 row 1 is token 12's, listed as 9" "$again"
 
 # A GGUF: cut as it should be, with the list of another cut, and without the head that was cut.
-sample=$CLI_TESTS/../../data/sample
-target=$sample/target.gguf
 "$CLI_BIN/../tests/mtp_gguf" "$target" "$sample/mtp.safetensors" whole.gguf whole || fail "no GGUF"
 seq 30000 | shuf --random-source="$target" >all.txt
 tac all.txt >back.txt

@@ -1,6 +1,5 @@
 # An EAGLE-3 checkpoint as a GGUF for llama.cpp, its head cut to a list; the list read back from it.
 . "$CLI_TESTS/lib.bash"
-target=$CLI_TESTS/../../data/sample/target.gguf
 # Rows for every third token.
 "$CLI_BIN/../tests/eagle3_head" make "$target" head.safetensors 3 || fail "no head"
 seq 0 2 3000 >map.txt

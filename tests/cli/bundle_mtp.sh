@@ -1,9 +1,6 @@
 # What engines take for MTP layers: lists, and files with a cut head; what would draft wrong tokens
 # is refused.
 . "$CLI_TESTS/lib.bash"
-root=$CLI_TESTS/../..
-sample=$root/data/sample
-target=$sample/target.gguf
 accepts vocabtrim-calibrate --tokenizer "$target" --corpus "$root/data/corpus/qa" \
     --model "$target" --size 2048 -o list.specb
 export_for() { specrt-bundle export list.specb --drafter "$@"; }

@@ -147,7 +147,6 @@ refuses 3 "*short.safetensors: has no row for token 3; its head has 3 rows" cut 
     --target short.safetensors -o x
 
 # A drafter that scores by the target's head: SGLang takes a list for it, the others do not.
-sample=$CLI_TESTS/../../data/sample
 echo "The patient has a fever and a cough." >text.txt
 accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus text.txt --holdout 0 --size 100 \
     -o s.specb

@@ -1,6 +1,5 @@
 # What make calibrate passes to specrt prepare: by default, and of names as users type them.
 . "$CLI_TESTS/lib.bash"
-root=$CLI_TESTS/../..
 mkdir build
 ln -s "$CLI_BIN" build/bin
 quiet_make() { make -s -C "$root" BUILD="$PWD/build" -o tools -o man -o lib "$@"; }

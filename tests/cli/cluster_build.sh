@@ -68,7 +68,6 @@ refuses 3 "*one.specb: head: expected *" cluster-build --model small.safetensors
 [ ! -c /dev/full ] || refuses 1 "*: /dev/full: *" build --clusters 3 -o /dev/full
 
 # A tokenizer that is not the model's own; a report that is there; neither waits for the clusters.
-target=$CLI_TESTS/../../data/sample/target.gguf
 refuses 3 "*target.gguf: *tokenizer*" cluster-build --model "$target" \
     --tokenizer "$CLI_TESTS/../golden/tokenizers/spm.json" -o x.specb
 # Tokens of some clusters, for those who ask for detail.

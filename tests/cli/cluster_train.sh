@@ -1,8 +1,6 @@
 # cluster-build --router: training from a trace of the sample pair, what it
 # leaves behind, what it refuses.
 . "$CLI_TESTS/lib.bash"
-sample=$CLI_TESTS/../../data/sample
-target=$sample/target.gguf
 record() { # TRACE FLAGS...
     local trace=$1
     shift

@@ -1,6 +1,5 @@
 # Completion for bash is run; for zsh and fish it is parsed, where they are installed.
 . "$CLI_TESTS/lib.bash"
-root=$CLI_TESTS/../..
 "$root/tools/completion.sh" "$CLI_BIN" out || fail "not written"
 . out/bash/specrt || fail "bash does not read it"
 touch "a file.specb"

@@ -1,8 +1,5 @@
 # compare --align: drafters that learn beside those that stay; snapshots; bad input.
 . "$CLI_TESTS/lib.bash"
-target=$CLI_TESTS/../../data/sample/target.gguf
-draft=$CLI_TESTS/../../data/sample/draft.safetensors
-prompts=$CLI_TESTS/../../data/prompts
 compare() {
     specrt-eval compare --target "$target" --draft "$draft" --topk 1 --num-steps 3 --stream \
         --max-tokens "$(most 16 8)" --prompts "$prompts/qa.jsonl" --limit 2 \

@@ -1,8 +1,6 @@
 # auto: a run's tokens are plain decoding's (compare fails where they are not), costs may name what
 # it drafts from, and what is missing is said.
 . "$CLI_TESTS/lib.bash"
-sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
-pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")
 costs_with "target 1 1e-3" "target 60 15e-3" >lines
 sealed given.costs <lines
 accepts specrt-eval record "${pair[@]}" --prompts "$prompts/qa.jsonl" --limit 3 --max-tokens 24 \

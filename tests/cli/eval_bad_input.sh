@@ -1,7 +1,5 @@
 # Models, drafters, bundles and prompts that do not fit: one line each, and nothing else happens.
 . "$CLI_TESTS/lib.bash"
-target=$CLI_TESTS/../../data/sample/target.gguf
-draft=$CLI_TESTS/../../data/sample/draft.safetensors
 decode() { specrt-eval decode --target "$target" --max-tokens 4 "$@"; }
 drafted() { decode --draft "$draft" "$@"; }
 

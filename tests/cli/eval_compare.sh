@@ -1,8 +1,5 @@
 # Policies side by side on one drafter: table, JSON and page; every token is checked.
 . "$CLI_TESTS/lib.bash"
-target=$CLI_TESTS/../../data/sample/target.gguf
-draft=$CLI_TESTS/../../data/sample/draft.safetensors
-prompts=$CLI_TESTS/../../data/prompts
 compare() {
     specrt-eval compare --target "$target" --draft "$draft" --topk 1 --num-steps 2 --max-tokens 8 \
         --prompts "$prompts/code.jsonl" "$prompts/qa.jsonl" --limit 2 "$@"

@@ -1,7 +1,5 @@
 # Decoding with a policy writes what plain decoding writes: greedy and sampled, a chain and a tree.
 . "$CLI_TESTS/lib.bash"
-target=$CLI_TESTS/../../data/sample/target.gguf
-draft=$CLI_TESTS/../../data/sample/draft.safetensors
 length=$(most 12 6)
 decode() { specrt-eval decode --target "$target" --max-tokens $length "$@"; }
 tree=(--num-steps 3 --topk 2 --num-draft-tokens 6)

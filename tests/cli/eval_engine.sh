@@ -1,6 +1,5 @@
 # Another engine: specrt-llama in the same folder takes over, with the arguments as they were.
 . "$CLI_TESTS/lib.bash"
-target=$CLI_TESTS/../../data/sample/target.gguf
 mkdir bin
 cp "$CLI_BIN/specrt-eval" bin
 for verb in decode generate; do

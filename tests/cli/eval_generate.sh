@@ -1,7 +1,5 @@
 # The target's own answers, the same for any number of threads, that vocabtrim-calibrate counts.
 . "$CLI_TESTS/lib.bash"
-target=$CLI_TESTS/../../data/sample/target.gguf
-prompts=$CLI_TESTS/../../data/prompts
 generate() { specrt-eval generate --target "$target" --prompts "$prompts/code.jsonl" \
     "$prompts/qa.jsonl" --limit 3 --max-tokens 6 "$@"; }
 

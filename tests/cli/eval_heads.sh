@@ -1,7 +1,6 @@
 # The whole head in fewer bits, the rival of cutting rows: POLICY@head=TYPE. Tokens stay plain
 # decoding's, bytes are the copy's, and replay of states says what a run does.
 . "$CLI_TESTS/lib.bash"
-sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
 pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors" --topk 1 --num-steps 3
     --prompts "$prompts/code.jsonl" "$prompts/math.jsonl" --limit 2 --max-tokens $(most 32 12))
 row() { json "$1" "rows[policy=$2][domain=all].$3" | cut -d ' ' -f 1; }

@@ -1,9 +1,7 @@
 # MTP modules as drafters: the same drafts from safetensors and from GGUF, alone or behind the
 # target's own layers; and files that do not fit, each a line.
 . "$CLI_TESTS/lib.bash"
-root=$CLI_TESTS/../..
-sample=$root/data/sample
-target=$sample/target.gguf module=$sample/mtp.safetensors
+module=$sample/mtp.safetensors
 for kind in whole alone; do
     "$CLI_BIN/../tests/mtp_gguf" "$target" "$module" $kind.gguf $kind || fail "no $kind.gguf"
 done

@@ -2,7 +2,6 @@
 # emitted by nobody, however likely, and every verb reads logits by their real width.
 . "$CLI_TESTS/lib.bash"
 require python3
-sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
 cat >pad.py <<'PYTHON'
 # The last six ids leave the tokenizer; their rows become those of six frequent tokens.
 import struct, sys

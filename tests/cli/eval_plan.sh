@@ -1,7 +1,5 @@
 # A plan: costs, a policy with its tree, the verdicts; checked by decoding.
 . "$CLI_TESTS/lib.bash"
-target=$CLI_TESTS/../../data/sample/target.gguf
-draft=$CLI_TESTS/../../data/sample/draft.safetensors
 seconds=$(most 1 1 0.2) # of measuring: long enough to time sizes again, once
 plan() {
     specrt-eval plan --target "$target" --draft "$draft" --max-tokens 8 --measure $seconds \

@@ -1,6 +1,5 @@
 # What record writes is what was decoded: tokens, the target's best, the drafter's along the path.
 . "$CLI_TESTS/lib.bash"
-target=$CLI_TESTS/../../data/sample/target.gguf draft=$CLI_TESTS/../../data/sample/draft.safetensors
 trace() { "$CLI_BIN/../tests/trace" "$@"; }
 prompts=$CLI_TESTS/../../data/prompts/code.jsonl
 accepts specrt-eval record --target "$target" --draft "$draft" --prompts "$prompts" --limit 2 \

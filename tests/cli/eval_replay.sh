@@ -1,7 +1,6 @@
 # replay gives what the recorded run itself printed, the same for any number
 # of threads, up to any cut.
 . "$CLI_TESTS/lib.bash"
-sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
 text=$(cd "$CLI_TESTS/../../data/corpus" && pwd)
 accepts vocabtrim-calibrate --tokenizer "$sample/target.gguf" --corpus "$text" --size 4096 \
     -o a.specb
@@ -102,7 +101,6 @@ refuses 2 "*policy 'static:2': a.specb: static: size: expected *to *, found 2" r
     --policy static:2
 
 # Without the drafter's best tokens nobody can say what else would have been drafted.
-pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")
 accepts specrt-eval record "${pair[@]}" --prompt "1, 2, 3," --max-tokens 12 --num-steps 3 --topk 1 \
     --draft-top 0 -q -o bare.trace
 accepts specrt-eval replay --trace bare.trace --policy microspec,full --tree 2/1/3

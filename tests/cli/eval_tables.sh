@@ -2,7 +2,6 @@
 # the figures of their JSON. `ACCEPT=1 tests/cli/run.sh BIN eval_tables` approves other tables.
 . "$CLI_TESTS/lib.bash"
 left_to_all
-sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
 pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors" -q)
 texts=(--prompts "$prompts/qa.jsonl" "$prompts/code.jsonl" "$prompts/math.jsonl" --limit 3)
 costs_with "target 1 3e-3" "target 60 4e-3" | sealed given.costs

@@ -2,8 +2,6 @@
 # unless --topk 1 asks for a chain. Options that contradict each other are refused. Tokens are plain
 # decoding's.
 . "$CLI_TESTS/lib.bash"
-sample=$CLI_TESTS/../../data/sample
-pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")
 few=(--prompt "Tell me of heat." --max-tokens "$(most 16 8)" -q)
 decode() { specrt-eval decode "${pair[@]}" "${few[@]}" "$@"; }
 accepts specrt-eval decode "${pair[@]:0:2}" "${few[@]}"

@@ -1,7 +1,6 @@
 # Every tool that reads a head refuses an empty one; every builder one with numbers that no head
 # has, by its file, tensor and row.
 . "$CLI_TESTS/lib.bash"
-sample=$CLI_TESTS/../../data/sample
 ids a.bin 5 6 7
 head_file model.safetensors 300
 calibrate() {

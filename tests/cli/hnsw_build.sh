@@ -65,7 +65,6 @@ has metric=ip sample_recall_ip=0.8088 sample_recall_augmented_l2=0.5994 n_repair
     'sweep[].recall_at_10=0.5123 0.6705 0.8088 0.9018 0.9533 0.9766'
 
 # Traces: something else, cut in the header, damaged behind it.
-sample=$CLI_TESTS/../../data/sample
 accepts specrt-eval record --target "$sample/target.gguf" --draft "$sample/draft.safetensors" \
     --prompt "A text" --max-tokens 4 -q -o good.trace
 refuses 3 "*model.safetensors: not a specrt trace; *" build --trace model.safetensors -o x.specb

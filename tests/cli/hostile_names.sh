@@ -1,7 +1,6 @@
 # Names from files reach nobody's terminal as they are: escapes, other controls and what is no
 # UTF-8 are shown as '?'; JSON is valid, pages are escaped.
 . "$CLI_TESTS/lib.bash"
-sample=$CLI_TESTS/../../data/sample
 bad=$'x\e[31m\x9b\302\233\xff' # also a C1 control, bare and as UTF-8
 shown='x[?][[]31m[?][?][?]' # as a pattern
 

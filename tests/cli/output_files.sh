@@ -1,6 +1,5 @@
 # Outputs whose writer is killed, whose size is limited, or whose name is a link that leads nowhere.
 . "$CLI_TESTS/lib.bash"
-sample=$CLI_TESTS/../../data/sample
 ids a.bin 5 5 5 3 3 9
 run() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --corpus a.bin \
     -q --holdout 0 --size 4 "$@"; }

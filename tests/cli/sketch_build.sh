@@ -1,8 +1,6 @@
 # sketch-build on the sample pair: its help and its table, the same bytes for any threads, what a
 # search finds, a policy that decodes with it as the full vocabulary would, and what it refuses.
 . "$CLI_TESTS/lib.bash"
-sample=$CLI_TESTS/../../data/sample
-pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")
 prompts=$CLI_TESTS/../../data/prompts/code.jsonl
 
 helps sketch-build

@@ -2,8 +2,6 @@
 # ranks, policies compete on other prompts; and on a target alone.
 . "$CLI_TESTS/lib.bash"
 is_quick && left_to_all
-root=$CLI_TESTS/../..
-sample=$root/data/sample target=$sample/target.gguf draft=$sample/draft.safetensors
 asked=(--prompts "$root"/data/prompts/*.jsonl --tokens 4 --limit 2)
 own() { specrt prepare --for specrt --target "$target" "$@"; }
 few=@clusters=32@iterations=2 # k-means would take half of the time

@@ -4,7 +4,6 @@
 left_to_all
 require mpicc
 require mpirun
-root=$CLI_TESTS/../..
 made=build/test-mpi/bin
 env -u SAN flock "$root/build" make -s -C "$root" MPI=1 BUILD=build/test-mpi OPT=-O0 \
     $made/vocabtrim-calibrate $made/cograph-build \
