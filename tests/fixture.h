@@ -179,6 +179,19 @@ static inline uint8_t *fixture_graph_of(const specrt_cograph_header *h, const ui
     return bytes;
 }
 
+/* The header of a router that reads states alone. */
+static inline specrt_clusters_header fixture_router(int32_t router, int32_t n_rows, int32_t n_cols,
+                                                    int32_t n_clusters, int32_t n_schedule) {
+    specrt_clusters_header h = {.n_rows = n_rows,
+                                .n_cols = n_cols,
+                                .n_clusters = n_clusters,
+                                .router = router,
+                                .softmax = router != SPECRT_ROUTER_DYNASPEC,
+                                .n_state = n_cols,
+                                .n_schedule = n_schedule};
+    return h;
+}
+
 /* A section of clusters, malloc'ed: cluster m has the rows m, m + M, m + 2 M..., but those with never[id],
  * and a router of weights by chance. Every cluster must keep a row. */
 static inline uint8_t *fixture_clusters(specrt_clusters_header h, const uint8_t *never,

@@ -234,13 +234,7 @@ enum { N_CLUSTERS = 64, N_SECTIONS = 7 };
 
 static uint8_t *clusters_of(const pair *p, specrt_router_kind router, const uint8_t *never,
                             size_t *n) {
-    specrt_clusters_header h = {.n_rows = p->n_vocab,
-                                .n_cols = p->width,
-                                .n_clusters = N_CLUSTERS,
-                                .router = (int32_t)router,
-                                .softmax = router != SPECRT_ROUTER_DYNASPEC,
-                                .n_state = p->width,
-                                .n_schedule = 4};
+    specrt_clusters_header h = fixture_router((int32_t)router, p->n_vocab, p->width, N_CLUSTERS, 4);
     if (router == SPECRT_ROUTER_DYNASPEC) h.n_hidden = 16;
     if (router == SPECRT_ROUTER_CORAL) h.n_hidden = p->width;
     return fixture_clusters(h, never, 3 + (uint64_t)router, n);

@@ -366,15 +366,10 @@ static inline specrt_status make_policies(specrt_error *err) {
                                        {.rows = section_weights(), .n_rows = N_ROWS, .n_cols = 3}};
     const specrt_head_desc rows = {
         .rows = section_weights(), .n_rows = N_ROWS, .n_cols = N_COLS, .markov = &markov};
-    size_t n_graph, n_ranks, n;
-    uint8_t *graph = fixture_graph(N_VOCAB, 4, NULL, 5, &n_graph);
-    uint8_t *ranks = fixture_ranks(N_VOCAB, 3, 20, &n_ranks);
-    fixture_section sections[] = {
-        {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, graph, n_graph, n_graph},
-        {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, ranks, n_ranks, n_ranks}};
-    made.bytes = fixture_bundle(sections, 2, &n);
-    free(graph);
-    free(ranks);
+    size_t sizes[2], n;
+    uint8_t *parts[] = {fixture_graph(N_VOCAB, 4, NULL, 5, &sizes[0]),
+                        fixture_ranks(N_VOCAB, 3, 20, &sizes[1])};
+    made.bytes = fixture_join((const char *[]){"cograph", "ranks"}, parts, sizes, 2, &n);
     specrt_status status =
         specrt_bundle_open_memory(made.bytes, n, "fuzz", NULL, &made.bundle, err);
     if (!status) status = specrt_head_bind(NULL, &rows, NULL, &made.head, err);

@@ -20,17 +20,12 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
         .tree = {.num_steps = SECTION_STEPS, .topk = SECTION_TOPK, .num_draft_tokens = 8},
         .n_logits = N_VOCAB};
     static uint8_t *bytes; /* kept: the bundle lies in it */
-    size_t n_graph, n_ranks, n;
+    size_t sizes[2], n;
     specrt_error err = {SPECRT_STATUS_OK, ""};
     (void)argc, (void)argv;
-    uint8_t *graph = fixture_graph(N_VOCAB, 4, NULL, 5, &n_graph);
-    uint8_t *ranks = fixture_ranks(N_VOCAB, 3, 20, &n_ranks);
-    fixture_section sections[] = {
-        {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, graph, n_graph, n_graph},
-        {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, ranks, n_ranks, n_ranks}};
-    bytes = fixture_bundle(sections, 2, &n);
-    free(graph);
-    free(ranks);
+    uint8_t *parts[] = {fixture_graph(N_VOCAB, 4, NULL, 5, &sizes[0]),
+                        fixture_ranks(N_VOCAB, 3, 20, &sizes[1])};
+    bytes = fixture_join((const char *[]){"cograph", "ranks"}, parts, sizes, 2, &n);
     specrt_bundle_open_memory(bytes, n, "fuzz", NULL, &bundle, &err);
     if (!err.status) specrt_head_bind(NULL, &rows, NULL, &head, &err);
     for (int i = 0; i < N_POLICIES && !err.status; i++) {

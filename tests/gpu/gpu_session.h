@@ -60,13 +60,8 @@ static inline void make_tables(void) {
 
 /* A router of a kind over clusters of the head. */
 static inline uint8_t *make_router(specrt_router_kind kind, size_t *n) {
-    specrt_clusters_header h = {.n_rows = V,
-                                .n_cols = D,
-                                .n_clusters = 10 + V / 64,
-                                .router = (int32_t)kind,
-                                .softmax = kind == SPECRT_ROUTER_CORAL,
-                                .n_state = D,
-                                .n_schedule = 2};
+    specrt_clusters_header h = fixture_router((int32_t)kind, V, D, 10 + V / 64, 2);
+    h.softmax = kind == SPECRT_ROUTER_CORAL;
     if (kind == SPECRT_ROUTER_DYNASPEC) h.n_hidden = 8, h.n_embed = 32;
     if (kind == SPECRT_ROUTER_CORAL) h.n_hidden = D;
     return fixture_clusters(h, NULL, gpu_seed(40) + (uint64_t)kind, n);

@@ -21,14 +21,7 @@ static specrt_head *head;
 
 static void open_all(void) {
     enum { N = 3 };
-    specrt_clusters_header h = {.n_rows = N_IDS,
-                                .n_cols = N_COLS,
-                                .n_clusters = 5,
-                                .router = SPECRT_ROUTER_DYNASPEC,
-                                .n_state = N_COLS,
-                                .n_embed = N_EMBED,
-                                .n_hidden = 4,
-                                .n_schedule = 1};
+    specrt_clusters_header h = fixture_router(SPECRT_ROUTER_DYNASPEC, N_IDS, N_COLS, 5, 1);
     static const char *const tags[N] = {"cluster", "ranks", "sketch"};
     uint8_t *parts[N] = {NULL};
     uint64_t state = gpu_seed(3);
@@ -40,6 +33,7 @@ static void open_all(void) {
         for (int j = 0; j < N_EMBED; j++) row[j] = fixture_normal(&state);
         quantise_row(SPECRT_DTYPE_Q4_0, row, N_EMBED, embedding + i * stride);
     }
+    h.n_embed = N_EMBED, h.n_hidden = 4;
     for (int i = 0; i < N; i++)
         parts[i] = i == 0   ? fixture_clusters(h, NULL, 4, &sizes[i])
                    : i == 1 ? fixture_ranks(N_IDS, 2, 20, &sizes[i])

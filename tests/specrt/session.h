@@ -15,23 +15,13 @@ static specrt_bundle *bundle;
 static specrt_head *head;
 
 static inline void open_all(void) {
-    size_t n_ranks, n_clusters, n;
+    static const char *const tags[] = {"centroid", "ranks"};
+    size_t sizes[2], n;
     if (bundle) return;
-    const specrt_clusters_header clusters = {.n_rows = V,
-                                             .n_cols = D,
-                                             .n_clusters = 10,
-                                             .router = SPECRT_ROUTER_CENTROID,
-                                             .softmax = 1,
-                                             .n_state = D,
-                                             .n_schedule = 2};
-    uint8_t *of_ranks = fixture_ranks(V, 2, 60, &n_ranks);
-    uint8_t *of_clusters = fixture_clusters(clusters, NULL, 5, &n_clusters);
-    fixture_section sections[] = {
-        {"centroid", 1, SPECRT_SECTION_DEPENDS_HEAD, of_clusters, n_clusters, n_clusters},
-        {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, of_ranks, n_ranks, n_ranks}};
-    uint8_t *bytes = fixture_bundle(sections, 2, &n);
-    free(of_ranks);
-    free(of_clusters);
+    const specrt_clusters_header clusters = fixture_router(SPECRT_ROUTER_CENTROID, V, D, 10, 2);
+    uint8_t *parts[] = {fixture_clusters(clusters, NULL, 5, &sizes[0]),
+                        fixture_ranks(V, 2, 60, &sizes[1])};
+    uint8_t *bytes = fixture_join(tags, parts, sizes, 2, &n);
     bundle = open_memory(bytes, n);
     specrt_head_desc desc = pair_head();
     head = bind_head(bundle, &desc);

@@ -219,29 +219,15 @@ typedef struct stage {
 } stage;
 
 static void open_bundle(stage *st) {
-    specrt_clusters_header before = {.n_rows = V,
-                                     .n_cols = V,
-                                     .n_clusters = 4,
-                                     .router = SPECRT_ROUTER_DYNASPEC,
-                                     .n_state = V,
-                                     .n_hidden = 5,
-                                     .n_schedule = 2},
-                           after = before;
-    after.router = SPECRT_ROUTER_CENTROID;
-    after.n_hidden = 0;
-    after.softmax = 1;
+    specrt_clusters_header before = fixture_router(SPECRT_ROUTER_DYNASPEC, V, V, 4, 2),
+                           after = fixture_router(SPECRT_ROUTER_CENTROID, V, V, 4, 2);
+    before.n_hidden = 5;
     size_t n[3], n_bytes;
-    uint8_t *graph = fixture_graph(V, 4, NULL, 5, &n[0]);
-    uint8_t *clusters = fixture_clusters(before, NULL, 6, &n[1]);
-    uint8_t *centroids = fixture_clusters(after, NULL, 7, &n[2]);
-    fixture_section sections[] = {
-        {"centroid", 1, SPECRT_SECTION_DEPENDS_HEAD, centroids, n[2], n[2]},
-        {"cluster", 1, SPECRT_SECTION_DEPENDS_HEAD, clusters, n[1], n[1]},
-        {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, graph, n[0], n[0]}};
-    st->bytes = fixture_bundle(sections, 3, &n_bytes);
-    free(graph);
-    free(clusters);
-    free(centroids);
+    static const char *const tags[] = {"centroid", "cluster", "cograph"};
+    uint8_t *parts[] = {fixture_clusters(after, NULL, 7, &n[0]),
+                        fixture_clusters(before, NULL, 6, &n[1]),
+                        fixture_graph(V, 4, NULL, 5, &n[2])};
+    st->bytes = fixture_join(tags, parts, n, 3, &n_bytes);
     st->bundle = open_memory(st->bytes, n_bytes);
 }
 

@@ -31,13 +31,7 @@ typedef struct world {
 } world;
 
 static specrt_clusters_header header_of(int32_t router) {
-    specrt_clusters_header h = {.n_rows = N_IDS,
-                                .n_cols = N_COLS,
-                                .n_clusters = M,
-                                .router = router,
-                                .softmax = router != SPECRT_ROUTER_DYNASPEC,
-                                .n_state = N_COLS,
-                                .n_schedule = LEVELS};
+    specrt_clusters_header h = fixture_router(router, N_IDS, N_COLS, M, LEVELS);
     if (router == SPECRT_ROUTER_DYNASPEC) h.n_embed = N_EMBED, h.n_hidden = N_HIDDEN;
     if (router == SPECRT_ROUTER_CORAL) h.n_hidden = N_COLS;
     return h;
@@ -87,14 +81,9 @@ static uint8_t *make_section(world *w, int32_t router, size_t *n) {
 
 static void open_world(world *w, int32_t router, const char *policy, const specrt_env *env) {
     const char *tags[] = {"cluster", "centroid", "cluster", "group"};
-    size_t n_ranks, n_section, n;
-    uint8_t *ranks = fixture_ranks(N_IDS, 1, 20, &n_ranks);
-    uint8_t *section = make_section(w, router, &n_section);
-    fixture_section sections[] = {{tags[router], 1, 32, section, n_section, n_section},
-                                  {"ranks", 1, 16, ranks, n_ranks, n_ranks}};
-    w->bytes = fixture_bundle(sections, 2, &n);
-    free(ranks);
-    free(section);
+    size_t sizes[2], n;
+    uint8_t *parts[] = {make_section(w, router, &sizes[0]), fixture_ranks(N_IDS, 1, 20, &sizes[1])};
+    w->bytes = fixture_join((const char *[]){tags[router], "ranks"}, parts, sizes, 2, &n);
     for (int i = 0; i < N_IDS * N_COLS; i++) w->rows[i] = fixture_normal(&state);
     for (int i = 0; i < N_IDS; i++) w->bias[i] = fixture_normal(&state);
     for (int i = 0; i < N_IDS * N_EMBED; i++) w->embedding[i] = fixture_normal(&state);

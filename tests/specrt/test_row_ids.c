@@ -292,12 +292,7 @@ static void check_bind(const specrt_bundle *b, const int32_t *list, specrt_statu
 
 /* A bundle of clusters of all tokens but one. */
 static specrt_bundle *open_clusters(int32_t left_out, uint8_t **bytes) {
-    specrt_clusters_header h = {.n_rows = V,
-                                .n_cols = D,
-                                .n_clusters = 2,
-                                .router = SPECRT_ROUTER_CENTROID,
-                                .n_state = D,
-                                .n_schedule = 1};
+    specrt_clusters_header h = fixture_router(SPECRT_ROUTER_CENTROID, V, D, 2, 1);
     uint8_t never[V] = {0};
     size_t n;
     never[left_out] = 1;

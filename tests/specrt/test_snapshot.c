@@ -18,19 +18,14 @@ static specrt_stock *stock; /* NULL: sessions have rows of their own */
 
 /* swaps: the ranked ids at this place and the next change places; -1: none do. */
 static specrt_bundle *open_bundle(int32_t n_default, int32_t swaps, uint8_t **bytes) {
-    size_t n_ranks, n_graph, n;
-    uint8_t *ranks = fixture_ranks(V, 2, n_default, &n_ranks);
-    uint8_t *graph = fixture_graph(V, 6, NULL, 5, &n_graph);
-    int32_t *ids = (int32_t *)(void *)(ranks + n_ranks) - V, id = ids[swaps + 1];
+    static const char *const tags[] = {"cograph", "ranks"};
+    size_t sizes[2], n;
+    uint8_t *parts[] = {fixture_graph(V, 6, NULL, 5, &sizes[0]),
+                        fixture_ranks(V, 2, n_default, &sizes[1])};
+    int32_t *ids = (int32_t *)(void *)(parts[1] + sizes[1]) - V, id = ids[swaps + 1];
     if (swaps >= 0) ids[swaps + 1] = ids[swaps], ids[swaps] = id;
-    fixture_section sections[] = {
-        {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, graph, n_graph, n_graph},
-        {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, ranks, n_ranks, n_ranks}};
-    *bytes = fixture_bundle(sections, 2, &n); /* the bundle lies in it */
-    specrt_bundle *opened = open_memory(*bytes, n);
-    free(ranks);
-    free(graph);
-    return opened;
+    *bytes = fixture_join(tags, parts, sizes, 2, &n); /* the bundle lies in it */
+    return open_memory(*bytes, n);
 }
 
 static void open_all(void) {

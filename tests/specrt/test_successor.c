@@ -52,13 +52,10 @@ static uint8_t *graph_make(size_t *n) {
 }
 
 static void world_make(world *w, specrt_dtype dtype, const char *policy) {
-    size_t n_ranks, n_graph, n;
-    uint8_t *ranks = fixture_ranks(N_IDS - 1, 1, N_STATIC, &n_ranks), *graph = graph_make(&n_graph);
-    fixture_section sections[] = {{"cograph", 1, 16, graph, n_graph, n_graph},
-                                  {"ranks", 1, 16, ranks, n_ranks, n_ranks}};
-    w->bytes = fixture_bundle(sections, 2, &n);
-    free(ranks);
-    free(graph);
+    static const char *const tags[] = {"cograph", "ranks"};
+    size_t sizes[2], n;
+    uint8_t *parts[] = {graph_make(&sizes[0]), fixture_ranks(N_IDS - 1, 1, N_STATIC, &sizes[1])};
+    w->bytes = fixture_join(tags, parts, sizes, 2, &n);
     for (int i = 0; i < N_IDS * N_COLS; i++) w->rows[i] = fixture_normal(&state);
     for (int i = 0; i < N_IDS; i++) w->bias[i] = fixture_normal(&state);
     for (size_t i = 0; i < sizeof w->q4; i++)

@@ -23,13 +23,9 @@ static void world_open(world *w, float *rows, int32_t n, int32_t d, int32_t n_ra
     *w = (world){.rows = rows};
     const specrt_head_desc head = f32_rows(rows, n, d);
     if (n_ranked) {
-        size_t n_ranks, n_bytes;
-        uint8_t *ranks = fixture_ranks(n_ranked, 5, 20, &n_ranks);
-        fixture_section part = {"ranks", 1,       SPECRT_SECTION_DEPENDS_TOKENIZER,
-                                ranks,   n_ranks, n_ranks};
-        w->bytes = fixture_bundle(&part, 1, &n_bytes);
+        size_t n_bytes;
+        w->bytes = fixture_ranks_bundle(n_ranked, 5, 20, &n_bytes);
         w->bundle = open_memory(w->bytes, n_bytes);
-        free(ranks);
     }
     REQUIRE(!order_open(&head, w->bundle, threads, &w->order, NULL));
 }
