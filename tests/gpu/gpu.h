@@ -87,7 +87,7 @@ static inline uint64_t gpu_seed(uint64_t usual) {
 /* GPU_RANDOM() : `random_state`, of which a file's data is drawn, and random_below(n), from 0 to n - 1. */
 #define GPU_RANDOM(usual)                                                                          \
     static uint64_t random_state;                                                                  \
-    static inline int32_t random_below(int32_t n) {                                                \
+    static __attribute__((unused)) int32_t random_below(int32_t n) {                               \
         return fixture_below(&random_state, n);                                                    \
     }                                                                                              \
     static void seed_random_state(void) {                                                          \
