@@ -12,8 +12,8 @@ skip() { echo "$*"; exit 77; }
 require() { command -v "$1" >/dev/null || skip "$1 is not installed"; }
 
 # most ALL BRIEF [QUICK] : a size or a list; the brief one reaches the same code. EVERYTHING=1 takes
-# all (`make test-all`). is_quick : `make test`, which takes what shows the basic promise; not under
-# sanitizers. left_to_all : the whole test is for EVERYTHING=1.
+# all (`make test-all`). is_quick : `make test`, which takes what shows the basic promise. left_to_all :
+# the whole test is for EVERYTHING=1.
 is_brief() { [ -z "${EVERYTHING:-}" ]; }
 is_quick() { [ -n "${TEST_QUICK:-}" ]; }
 most() { if is_quick; then echo "${3-$2}"; elif is_brief; then echo "$2"; else echo "$1"; fi; }

@@ -447,7 +447,7 @@ static inline setting block_setting(const char *policy, int32_t topk, int32_t n_
     return (setting){.policy = policy,
                      .tree = {6, topk, topk == 1 ? 7 : NODES},
                      .n_batch = 3,
-                     .n_cycles = 4,
+                     .n_cycles = test_quick() ? 2 : 4,
                      .n_block = n_block,
                      .graph = true};
 }

@@ -25,7 +25,6 @@ TEST(routes, "sources that route do so for each position, by the tokens before i
     for (int32_t i = 0; i < 12 && test_failures == 0; i++) {
         if (test_quick() && i % 2 != i / 2 % 2) continue; /* a chain of one, a tree of the next */
         setting how = block_setting(policies[i / 2], i % 2 ? 3 : 1, i % 2 ? 4 : 6);
-        how.n_cycles = 3;
         how.shared = i % 4 == 1;
         how.p_min = i % 3 ? 0 : 0.5f;
         how.n_confidence = i < 6 ? D : 0;
