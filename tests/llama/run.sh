@@ -407,11 +407,12 @@ if [ -x "$build/tests/llama_eagle3" ]; then
     check eagle-bare "$eagle" check $target "$work/bare.safetensors" "$work/passes" "$n_ids"
     check eagle-state logged "$build/tests/llama_state" "$work/f32.gguf" "$work/eagle.gguf"
     splits=
-    heads="-m $work/f32.gguf -md $work/eagle.gguf -t 1 --policy window:64@min=0"
+    heads="-m $work/f32.gguf -t 1 --policy window:64@min=0" md="-md $work/eagle.gguf"
     same "eagle chain" $heads --bundle "$work/lists.specb" \
         --policy static:200+window:64@min=0+successor:64
     same "eagle tree" $heads $tree
     same "eagle auto" $heads --policy auto
+    md="-md $draft"
     refuses eagle-layers 3 "expected layers from 1 on and below the target's 1, found 2" \
         -m "$work/tiny.gguf" -md "$work/eagle.gguf"
 else
