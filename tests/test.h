@@ -147,6 +147,7 @@ int main(int argc, char **argv) {
         else if (!strchr(argv[i], '='))
             return fprintf(stderr, "usage: %s [--list] [--filter TEXT] [NAME=VALUE]\n", argv[0]), 2;
     }
+    if (!test_cases) return fprintf(stderr, "%s: no cases\n", argv[0]), 2;
     test_argc = argc, test_argv = argv;
     if (test_begins) test_begins();
     for (test_case *c = test_cases; c; c = c->next) {
