@@ -282,10 +282,18 @@ bad:
                         o->kind == CLI_INT ? "a whole number" : "a number", o->min, o->max, value);
 }
 
+/* T is a tokenizer's. */
+static bool names_files(const char *value) {
+    static const char *const words[] = {"FILE", "DIR", "FOLDER", "PATH"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strstr(value, words[i])) return true;
+    return strcmp(value, "T") == 0;
+}
+
 /* A second file or folder would hide the first; other values may override a script's. */
 static int store_string(const cli_option *o, const char *value) {
     const char **target = (const char **)o->target;
-    if (*target && (strstr(o->value, "FILE") || strstr(o->value, "DIR")))
+    if (*target && names_files(o->value))
         return sl_cli_usage("--%s: expected one %s, found '%s' and '%s'", o->name, o->value,
                             *target, value);
     *target = value;

@@ -26,8 +26,8 @@ void sl_cli_list_free(cli_list *list);
 typedef enum cli_kind { CLI_FLAG, CLI_STRING, CLI_STRINGS, CLI_INT, CLI_REAL } cli_kind;
 
 /* One flag. `target` is bool*, const char**, cli_list*, int64_t* (32k is 32,768) or double* by kind; its
- * value before parsing is the default. A CLI_STRING of a FILE or DIR has none (NULL), and is given once at
- * most. A value may be given as "--name V" or "--name=V". */
+ * value before parsing is the default. A CLI_STRING of a FILE, DIR, FOLDER, PATH or T has none (NULL), and is
+ * given once at most. A value may be given as "--name V" or "--name=V". */
 typedef struct cli_option {
     const char *name;  /* without dashes: "holdout" */
     char letter;       /* short form, 0: none */

@@ -9,6 +9,8 @@ refuses 2 "*expected --corpus PATH, or --merge FILE with count files" run
 refuses 2 "*: expected --corpus *" run -o x.specb
 refuses 2 "*--corpus: expected --tokenizer T with it (none for files of token ids)" run \
     --corpus a.txt -o x.specb
+refuses 2 "*--tokenizer: expected one T, found 'a' and 'b'*" run --tokenizer a --tokenizer b
+refuses 2 "*--exclude: expected one PATH, found 'a' and 'b'*" run --exclude a --exclude b
 refuses 2 "*none: expected --n-vocab N with it" run --tokenizer none --corpus a.bin -o x.specb
 refuses 2 "*--n-vocab goes with --tokenizer none" run --tokenizer t.json --n-vocab 9 \
     --corpus a.txt -o x.specb
