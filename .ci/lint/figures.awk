@@ -17,7 +17,7 @@ function check_section(   t) {
         fault(place, section "; expected the command, in backquotes")
 }
 function check_raw() {
-    if (raw != "" && begin !~ /^## [a-z0-9-]+\n(.*\n)?machine: .*\ncommit: .*\ncommand: /)
+    if (raw != "" && begin !~ /^## [a-z0-9-]+\n(.*\n)?machine: .*\ncommit: .*\ncommand: .*(make|bench\/|build\/|specrt-)/)
         fault(raw, "expected '## NAME', then machine:, commit: and command: before an empty line")
 }
 
