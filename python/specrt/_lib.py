@@ -42,8 +42,9 @@ _TYPES = {"int": C.c_int, "int32_t": C.c_int32, "int64_t": C.c_int64, "uint8_t":
 
 
 def _type(word: str) -> Any:
-    if word in _TYPES or word in STRUCTS:
-        return _TYPES.get(word) or STRUCTS[word]
+    known = _TYPES.get(word) or STRUCTS.get(word)
+    if known:
+        return known
     if word.endswith("*"):
         return C.POINTER(_type(word[:-1]))
     item, n = word[:-1].split("[")
@@ -140,16 +141,15 @@ Selector = C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_int32, C.c_int32, C.POINTER(C.c_
 _TYPES["Selector"] = Selector
 
 CBlock = _struct("specrt_block", """
-    int32_t n; void* hidden input; int32_t by_position; float p_min; void* confidence; float
-    confidence_bias;
-    Selector select; void* user; int32_t k
+    int32_t n; void* hidden input; int32_t by_position; float p_min; void* confidence;
+    float confidence_bias; Selector select; void* user; int32_t k
 """)
 
-CVerdict = _struct("specrt_verdict", "int32_t n; int32_t[64] tokens nodes; int end; int64_t cycle")
+CVerdict = _struct("specrt_verdict", f"int32_t n; int32_t[{MAX_NODES}] tokens nodes; int end; int64_t cycle")
 
-CStats = _struct("specrt_session_stats", """
+CStats = _struct("specrt_session_stats", f"""
     int64_t n_cycles n_emitted n_covered n_drafted n_rows n_passes n_bytes n_copied n_events n_lost;
-    int64_t[65] n_by_length
+    int64_t[{MAX_NODES + 1}] n_by_length
 """)
 
 CTraceInfo = _struct("specrt_trace_info", """

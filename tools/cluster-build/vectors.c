@@ -10,7 +10,6 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
-#include "base/memory.h"
 #endif
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF /* a fused product would round otherwise than where there is none */
